@@ -1,0 +1,21 @@
+# ELIZA_SANITIZE for the whole tree. Address and thread instrument llama.cpp too (a thread sanitizer
+# that sees half the program reports nonsense); undefined is for our own targets, where it is fatal.
+set(ELIZA_OWN_SANITIZE_FLAGS "")
+if(ELIZA_SANITIZE)
+  string(REPLACE "," ";" eliza_sanitizers "${ELIZA_SANITIZE}")
+  foreach(sanitizer IN LISTS eliza_sanitizers)
+    if(sanitizer STREQUAL "undefined")
+      list(APPEND ELIZA_OWN_SANITIZE_FLAGS -fsanitize=undefined -fno-sanitize-recover=undefined)
+      add_link_options(-fsanitize=undefined)
+    elseif(sanitizer MATCHES "^(address|thread)$")
+      add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
+      add_link_options(-fsanitize=${sanitizer})
+      if(sanitizer STREQUAL "thread")
+        # ggml replaces its fences, which the thread sanitizer cannot see, by operations it can.
+        add_compile_definitions(GGML_TSAN_ENABLED)
+      endif()
+    else()
+      message(FATAL_ERROR "ELIZA_SANITIZE: unknown sanitizer '${sanitizer}' (address, undefined, thread)")
+    endif()
+  endforeach()
+endif()

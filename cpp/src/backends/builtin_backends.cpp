@@ -1,0 +1,23 @@
+#include "backends/builtin_backends.h"
+
+#ifdef ELIZA_ENABLE_LITERT
+#include "backends/litert/litert_backend.h"
+#endif
+#ifdef ELIZA_ENABLE_MLX
+#include "backends/mlx/mlx_backend.h"
+#endif
+
+namespace eliza {
+
+std::vector<LlmBackendFactory*> builtin_backends() {
+  return {
+#ifdef ELIZA_ENABLE_LITERT
+      litert_backend(),
+#endif
+#ifdef ELIZA_ENABLE_MLX
+      mlx_backend(),
+#endif
+  };
+}
+
+}  // namespace eliza

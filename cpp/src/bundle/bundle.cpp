@@ -1,0 +1,154 @@
+#include "bundle/bundle.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+
+#include "support/environment.h"
+#include "support/error.h"
+
+namespace eliza {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char manifest_name[] = "eliza-1.manifest.json";
+
+[[noreturn]] void invalid(const std::string& message) {
+  throw Error(ELIZA_ERR_BUNDLE_INVALID, message);
+}
+
+bool is_projector(const fs::path& file) {
+  return file.filename().u8string().rfind("mmproj", 0) == 0;
+}
+
+// "name-00002-of-00003.gguf" -> 2; nullopt for a file that is not a part of a split model.
+std::optional<int> split_part(const fs::path& file) {
+  static const std::regex pattern(R"(-(\d{5})-of-\d{5}\.gguf$)");
+  const std::string name = file.filename().u8string();
+  std::smatch match;
+  if (!std::regex_search(name, match, pattern)) return std::nullopt;
+  return std::stoi(match[1].str());
+}
+
+// A manifest path as a file of the bundle; throws when it points outside.
+fs::path resolve_inside(const fs::path& bundle, const std::string& entry) {
+  const fs::path relative = bundle_path(entry).lexically_normal();
+  if (entry.empty() || relative.is_absolute() || relative.has_root_name() ||
+      *relative.begin() == "..") {
+    invalid(std::string(manifest_name) + ": path " + quoted(entry) + " leaves the bundle");
+  }
+  return bundle / relative;
+}
+
+// The manifest's entry with the largest `ctx`, then the first; nullopt without a manifest.
+std::optional<fs::path> text_model_of_manifest(const fs::path& bundle) {
+  const fs::path manifest = bundle / manifest_name;
+  std::error_code problem;
+  if (!fs::exists(manifest, problem)) return std::nullopt;
+  std::ifstream file(manifest, std::ios::binary);
+  if (!file || !fs::is_regular_file(manifest, problem)) {
+    invalid(quoted(manifest.u8string()) + " is not a readable file");
+  }
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto refuse = [&](const std::string& what) {
+    invalid(quoted(manifest.u8string()) + ": " + what);
+  };
+  if (json.is_discarded()) refuse("is not JSON");
+  if (!json.is_object() || !json.contains("files") || !json["files"].is_object() ||
+      !json["files"].contains("text") || !json["files"]["text"].is_array()) {
+    refuse("has no list files.text");
+  }
+  std::optional<fs::path> best;
+  double best_context = 0;
+  for (const auto& entry : json["files"]["text"]) {
+    if (!entry.is_object() || !entry.contains("path") || !entry["path"].is_string()) {
+      refuse("an entry of files.text has no path");
+    }
+    const fs::path path = resolve_inside(bundle, entry["path"].get<std::string>());
+    if (path.extension() != ".gguf" || is_projector(path)) continue;
+    const bool has_context = entry.contains("ctx") && entry["ctx"].is_number();
+    const double context = has_context ? entry["ctx"].get<double>() : 0;
+    if (!best || context > best_context) {
+      best = path;
+      best_context = context;
+    }
+  }
+  if (!best) refuse("files.text names no .gguf file");
+  return best;
+}
+
+std::string names_of(const std::vector<fs::path>& files) {
+  std::vector<std::string> names;
+  for (const auto& file : files) names.push_back(file.filename().u8string());
+  return joined(names);
+}
+
+}  // namespace
+
+fs::path bundle_path(const std::string& utf8) { return fs::u8path(utf8); }
+
+void check_bundle(const std::string& bundle_dir) {
+  const fs::path bundle = bundle_path(bundle_dir);
+  std::error_code problem;
+  const auto status = fs::status(bundle, problem);
+  if (!fs::exists(status)) {
+    const bool absent = !problem || problem == std::errc::no_such_file_or_directory;
+    invalid("bundle directory " + quoted(bundle_dir) + ": " +
+            (absent ? "does not exist" : problem.message()));
+  }
+  if (!fs::is_directory(status)) invalid("bundle " + quoted(bundle_dir) + " is not a directory");
+  if (!fs::is_directory(bundle / "text", problem)) {
+    invalid("bundle " + quoted(bundle_dir) + " has no text/ directory; its models belong there");
+  }
+  fs::directory_iterator(bundle / "text", problem);
+  if (problem) invalid("bundle " + quoted(bundle_dir) + ": text/: " + problem.message());
+}
+
+fs::path find_text_model(const std::string& bundle_dir) {
+  check_bundle(bundle_dir);
+  const fs::path bundle = bundle_path(bundle_dir);
+  std::vector<fs::path> models;
+  for (const auto& file : text_entries(bundle_dir, ".gguf")) {
+    if (!is_projector(file) && split_part(file).value_or(1) == 1) models.push_back(file);
+  }
+  if (models.empty()) {
+    invalid("bundle " + quoted(bundle_dir) + " has no text model: no text/*.gguf file");
+  }
+  fs::path model = models.front();
+  if (models.size() > 1) {
+    const auto chosen = text_model_of_manifest(bundle);
+    if (!chosen) {
+      invalid("bundle " + quoted(bundle_dir) + " has several text models (" + names_of(models) +
+              "); keep one, or name it in " + manifest_name + " under files.text");
+    }
+    model = *chosen;
+  }
+  std::error_code problem;
+  const auto status = fs::status(model, problem);
+  if (!fs::exists(status)) invalid("text model " + quoted(model.u8string()) + " does not exist");
+  if (!fs::is_regular_file(status)) {
+    invalid("text model " + quoted(model.u8string()) + " is not a file");
+  }
+  if (!std::ifstream(model, std::ios::binary)) {
+    invalid("text model " + quoted(model.u8string()) + " cannot be read");
+  }
+  return model;
+}
+
+std::vector<fs::path> text_entries(const std::string& bundle_dir,
+                                   const std::string& extension) noexcept {
+  std::vector<fs::path> entries;
+  try {
+    for (const auto& entry : fs::directory_iterator(bundle_path(bundle_dir) / "text")) {
+      if (entry.path().extension() == extension) entries.push_back(entry.path());
+    }
+    std::sort(entries.begin(), entries.end());
+  } catch (...) {
+    entries.clear();
+  }
+  return entries;
+}
+
+}  // namespace eliza

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace eliza {
+
+// A bundle is a directory; its text artifacts lie under `text/`. Nothing here reads a model.
+
+// The UTF-8 path of the C API as a filesystem path.
+std::filesystem::path bundle_path(const std::string& utf8);
+
+// Throws Error(ELIZA_ERR_BUNDLE_INVALID) unless `bundle_dir` is a readable directory with a `text/`
+// directory in it.
+void check_bundle(const std::string& bundle_dir);
+
+// The bundle's text GGUF: the only `text/*.gguf`, or the one the manifest names. Parts of a split
+// model count as one, its first part is returned; `mmproj*` never counts. Throws
+// Error(ELIZA_ERR_BUNDLE_INVALID) where there is none or the choice is not clear.
+std::filesystem::path find_text_model(const std::string& bundle_dir);
+
+// Entries of `text/` whose extension is `extension` (with dot), sorted by name; empty where there
+// are none or the directory cannot be read. Never throws.
+std::vector<std::filesystem::path> text_entries(const std::string& bundle_dir,
+                                                const std::string& extension) noexcept;
+
+}  // namespace eliza

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "llama/model.h"
+#include "llama/session.h"
+#include "seam/llm_backend.h"
+
+// What the opaque handles of the C ABI are.
+
+struct EliInferenceContext {
+  explicit EliInferenceContext(const std::string& directory)
+      : bundle_dir(directory), text_model(directory) {}
+
+  const std::string bundle_dir;
+  eliza::llama::ModelSlot text_model;
+};
+
+// Exactly one of the two is set.
+struct EliLlmStream {
+  std::unique_ptr<eliza::LlmBackendSession> backend;
+  std::unique_ptr<eliza::llama::Session> session;
+};

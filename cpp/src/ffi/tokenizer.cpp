@@ -1,0 +1,65 @@
+#include "llama/tokenizer.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "ffi/boundary.h"
+#include "ffi/handles.h"
+
+using eliza::Error;
+using eliza::ffi::require;
+using eliza::ffi::require_size;
+using eliza::ffi::status_of;
+
+int eliza_inference_tokenize_supported(void) { return 1; }
+
+int eliza_inference_tokenize(EliInferenceContext* ctx, const char* text, size_t text_len,
+                             int add_special, int parse_special, int** out_tokens, size_t* out_n,
+                             char** out_error) {
+  return status_of(__func__, out_error, [&] {
+    require(ctx, "ctx");
+    require(text, "text");
+    require(out_tokens, "out_tokens");
+    require(out_n, "out_n");
+    const auto model = ctx->text_model.acquire_any();
+    const auto tokens =
+        eliza::llama::tokenize(*model, {text, text_len}, add_special != 0, parse_special != 0);
+    // At least one byte, so that an empty result is not NULL.
+    const size_t bytes = tokens.size() * sizeof(int);
+    auto* copy = static_cast<int*>(std::malloc(bytes + 1));
+    if (copy == nullptr) throw std::bad_alloc();
+    std::memcpy(copy, tokens.data(), bytes);
+    *out_tokens = copy;
+    *out_n = tokens.size();
+    return ELIZA_OK;
+  });
+}
+
+int eliza_inference_detokenize(EliInferenceContext* ctx, const int* tokens, size_t n_tokens,
+                               int remove_special, int unparse_special, char* out_text,
+                               size_t max_text_bytes, char** out_error) {
+  return status_of(__func__, out_error, [&] {
+    require(ctx, "ctx");
+    if (n_tokens > 0) require(tokens, "tokens");
+    require(out_text, "out_text");
+    require_size(max_text_bytes, "max_text_bytes");
+    *out_text = '\0';
+    const auto model = ctx->text_model.acquire_any();
+    model->check_token_ids(tokens, n_tokens);
+    const std::vector<int32_t> ids(tokens, tokens + n_tokens);
+    const std::string text =
+        eliza::llama::detokenize(*model, ids, remove_special != 0, unparse_special != 0);
+    if (text.size() >= max_text_bytes) {
+      throw Error(ELIZA_ERR_INVALID_ARG, "max_text_bytes " + std::to_string(max_text_bytes) +
+                                             " is too small; the text needs " +
+                                             std::to_string(text.size() + 1) +
+                                             " bytes, terminator included");
+    }
+    if (text.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+      throw Error(ELIZA_ERR_INVALID_ARG, "the text is too long; detokenize in parts");
+    }
+    std::memcpy(out_text, text.c_str(), text.size() + 1);
+    return static_cast<int>(text.size());
+  });
+}

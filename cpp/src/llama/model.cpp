@@ -1,0 +1,134 @@
+#include "llama/model.h"
+
+#include <llama.h>
+
+#include "bundle/bundle.h"
+#include "llama/runtime.h"
+#include "support/environment.h"
+
+namespace eliza::llama {
+namespace {
+
+// How model families spell the token that begins a thinking section.
+constexpr const char* thinking_spellings[] = {"<think>", "[THINK]", "<|think|>", "<seed:think>"};
+
+}  // namespace
+
+Model::Model(const std::string& path, int32_t n_gpu_layers) : gpu_layers_(n_gpu_layers) {
+  ensure_runtime();
+  const std::string what = "text model " + quoted(path) + " cannot be loaded";
+  try {
+    guarded(ELIZA_ERR_BUNDLE_INVALID, what, [&](const LogCapture& log) {
+      llama_model_params params = llama_model_default_params();
+      params.n_gpu_layers = n_gpu_layers;
+      model_ = llama_model_load_from_file(path.c_str(), params);
+      if (model_ == nullptr) throw Error(ELIZA_ERR_BUNDLE_INVALID, fault_message(what, "", log));
+      vocabulary_ = llama_model_get_vocab(model_);
+      if (llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
+        throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it has no vocabulary");
+      }
+      if (!llama_model_has_decoder(model_) || llama_model_has_encoder(model_) ||
+          llama_model_is_diffusion(model_)) {
+        throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it is not a decoder-only text model");
+      }
+      read_vocabulary();
+    });
+  } catch (const Error& problem) {
+    if (model_ != nullptr) llama_model_free(model_);
+    // A failed assertion of ggml says nothing of the file; whatever failed here, the file did it.
+    const std::string message = problem.what();
+    if (message.compare(0, what.size(), what) == 0) throw;
+    throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": " + message);
+  } catch (...) {
+    if (model_ != nullptr) llama_model_free(model_);
+    throw;
+  }
+}
+
+Model::~Model() { llama_model_free(model_); }
+
+void Model::read_vocabulary() {
+  vocabulary_size_ = llama_vocab_n_tokens(vocabulary_);
+  training_context_ = llama_model_n_ctx_train(model_);
+  for (int32_t token = 0; token < vocabulary_size_; ++token) {
+    const char* text = llama_vocab_get_text(vocabulary_, token);
+    for (const char* spelling : thinking_spellings) {
+      if (std::string(text) == spelling) thinking_.push_back(token);
+    }
+  }
+  int32_t count = 0;
+  const llama_token* suppressed = llama_vocab_get_suppress_tokens(vocabulary_, &count);
+  for (int32_t i = 0; i < count; ++i) {
+    if (suppressed[i] >= 0 && suppressed[i] < vocabulary_size_)
+      suppressed_.push_back(suppressed[i]);
+  }
+}
+
+void Model::check_token_ids(const int32_t* ids, size_t count) const {
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i] >= 0 && ids[i] < vocabulary_size_) continue;
+    throw Error(ELIZA_ERR_INVALID_ARG, "token id " + std::to_string(ids[i]) + " at index " +
+                                           std::to_string(i) + " is outside the vocabulary (0 to " +
+                                           std::to_string(vocabulary_size_ - 1) + ")");
+  }
+}
+
+std::string Model::piece(int32_t token) const {
+  std::string piece(32, '\0');
+  for (;;) {
+    const int32_t length =
+        llama_token_to_piece(vocabulary_, token, piece.data(), static_cast<int32_t>(piece.size()),
+                             /*lstrip=*/0, /*special=*/false);
+    piece.resize(static_cast<size_t>(length < 0 ? -length : length));
+    if (length >= 0) return piece;
+  }
+}
+
+bool Model::ends_generation(int32_t token) const { return llama_vocab_is_eog(vocabulary_, token); }
+
+std::shared_ptr<const Model> ModelSlot::acquire(int32_t n_gpu_layers) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (model_ && model_->gpu_layers() != n_gpu_layers) {
+    if (model_.use_count() > 1) {
+      throw Error(ELIZA_ERR_INVALID_ARG,
+                  "n_gpu_layers " + std::to_string(n_gpu_layers) +
+                      ": an open stream of this context has loaded the model with " +
+                      std::to_string(model_->gpu_layers()) +
+                      " GPU layers; use that value or close the other streams first");
+    }
+    model_.reset();
+  }
+  return load(n_gpu_layers);
+}
+
+std::shared_ptr<const Model> ModelSlot::acquire_any() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return load(effective_gpu_layers(0));
+}
+
+void ModelSlot::evict() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  model_.reset();
+}
+
+std::shared_ptr<const Model> ModelSlot::load(int32_t n_gpu_layers) {
+  if (!model_) {
+    model_ = std::make_shared<const Model>(find_text_model(bundle_dir_).string(), n_gpu_layers);
+  }
+  return model_;
+}
+
+int32_t effective_gpu_layers(int32_t requested) {
+  const bool possible = llama_supports_gpu_offload();
+  const auto use_gpu = environment_integer("ELIZA_LLM_USE_GPU", 0, 1);
+  if (use_gpu == 1 && !possible) {
+    throw Error(ELIZA_ERR_INVALID_ARG,
+                "environment variable ELIZA_LLM_USE_GPU is '1', but this build has no GPU backend; "
+                "unset it");
+  }
+  if (!possible || use_gpu == 0) return 0;
+  if (requested == 0) return use_gpu == 1 ? -1 : 0;
+  return requested < 0 ? -1 : requested;
+}
+
+}  // namespace eliza::llama

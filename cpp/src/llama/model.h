@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+struct llama_model;
+struct llama_vocab;
+
+namespace eliza::llama {
+
+// A loaded text model with its vocabulary; immutable, shared by streams and tokenizer calls.
+class Model {
+ public:
+  // Loads the GGUF at `path` (filesystem encoding) with `n_gpu_layers` layers offloaded (< 0: all).
+  // Throws Error(ELIZA_ERR_BUNDLE_INVALID) with llama.cpp's reason.
+  Model(const std::string& path, int32_t n_gpu_layers);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  llama_model* get() const { return model_; }
+  const llama_vocab* vocabulary() const { return vocabulary_; }
+  int32_t vocabulary_size() const { return vocabulary_size_; }
+  int32_t training_context() const { return training_context_; }
+  int32_t gpu_layers() const { return gpu_layers_; }
+
+  // Throws Error(ELIZA_ERR_INVALID_ARG) that names the first id outside the vocabulary.
+  void check_token_ids(const int32_t* ids, size_t count) const;
+
+  // The bytes of a generated token; empty for control tokens. Not necessarily whole characters.
+  std::string piece(int32_t token) const;
+
+  bool ends_generation(int32_t token) const;
+
+  // Tokens that no stream may generate (the model file asks for it), and those that begin a
+  // thinking section.
+  const std::vector<int32_t>& suppressed_tokens() const { return suppressed_; }
+  const std::vector<int32_t>& thinking_tokens() const { return thinking_; }
+
+ private:
+  void read_vocabulary();
+
+  llama_model* model_ = nullptr;
+  const llama_vocab* vocabulary_ = nullptr;
+  int32_t vocabulary_size_ = 0;
+  int32_t training_context_ = 0;
+  int32_t gpu_layers_;
+  std::vector<int32_t> suppressed_;
+  std::vector<int32_t> thinking_;
+};
+
+// The one model of a context: loaded at first use, shared afterwards. Thread-safe; a second caller
+// waits for the load of the first.
+class ModelSlot {
+ public:
+  explicit ModelSlot(std::string bundle_dir) : bundle_dir_(std::move(bundle_dir)) {}
+
+  // For a stream that wants `n_gpu_layers` layers offloaded. A model loaded otherwise is reloaded
+  // when no stream uses it; else Error(ELIZA_ERR_INVALID_ARG).
+  std::shared_ptr<const Model> acquire(int32_t n_gpu_layers);
+
+  // For a caller to whom the placement does not matter.
+  std::shared_ptr<const Model> acquire_any();
+
+  // Forgets the model; it is freed with its last user.
+  void evict();
+
+ private:
+  std::shared_ptr<const Model> load(int32_t n_gpu_layers);
+
+  const std::string bundle_dir_;
+  std::mutex mutex_;
+  std::shared_ptr<const Model> model_;
+};
+
+// The layers to offload for a config's n_gpu_layers: ELIZA_LLM_USE_GPU and what the build can do
+// decide. Throws Error where the environment asks for a GPU that the build has not.
+int32_t effective_gpu_layers(int32_t requested);
+
+}  // namespace eliza::llama

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "eliza-inference-ffi.h"
+
+namespace eliza::llama {
+
+// A stream's config and the environment, validated; ggml_type and llama_flash_attn_type as ints so
+// that llama.cpp's headers stay out of this one.
+struct StreamSettings {
+  int32_t max_tokens = 0;  // 0: no cap
+  float temperature = 0.0f;
+  int32_t top_k = 0;
+  float top_p = 1.0f;
+  float repeat_penalty = 1.0f;
+  std::optional<uint32_t> seed;
+  std::optional<std::string> grammar;
+  bool disable_thinking = false;
+  int32_t n_gpu_layers = 0;
+  int cache_type_k = 0;
+  int cache_type_v = 0;
+  int flash_attention = 0;
+  int32_t context_size = 0;  // tokens; a model trained for fewer gets fewer
+  int32_t batch_size = 0;
+  int32_t threads = 0;
+};
+
+// Throws Error(ELIZA_ERR_INVALID_ARG) that names the first field or variable that cannot be used.
+StreamSettings read_stream_settings(const eliza_llm_stream_config_t& config);
+
+}  // namespace eliza::llama

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "eliza-inference-ffi.h"
+
+// The seam: what an in-process text runtime implements to answer behind the streaming ABI. It knows
+// no runtime; a runtime knows the seam and never the C entry points. docs/writing-a-backend.md
+// walks through an implementation.
+//
+// Conventions are those of eliza-inference-ffi.h: status codes >= 0 on success, negative
+// ELIZA_ERR_* on failure, `*out_error` a malloc'ed message (set it with eliza::duplicate_message)
+// or left alone. The C entry points forward every argument verbatim, NULLs included; exceptions
+// that escape are turned into ELIZA_ERR_FFI_FAULT, but do not rely on that.
+
+namespace eliza {
+
+// One open stream on a runtime; the FFI owns it and deletes it in `close`. One thread at a time,
+// `cancel` aside.
+class LlmBackendSession {
+ public:
+  virtual ~LlmBackendSession() = default;
+
+  virtual int prefill(const int32_t* token_ids, size_t num_tokens, char** out_error) = 0;
+
+  // 0: more, 1: final, < 0: error. The drafter counts are 0 where the runtime has no drafter.
+  virtual int next(int32_t* tokens_out, size_t tokens_cap, size_t* num_tokens_out, char* text_out,
+                   size_t text_cap, int32_t* drafter_drafted_out, int32_t* drafter_accepted_out,
+                   char** out_error) = 0;
+
+  // Called from any thread, also while another method runs.
+  virtual int cancel() = 0;
+
+  virtual int reset() = 0;
+
+  // Returns how many tokens were kept. A runtime that cannot keep a prefix resets and returns 0;
+  // this is never an error.
+  virtual int reset_keep(int32_t n_keep) = 0;
+
+  virtual int save_slot(const char* filename, char** out_error);
+  virtual int restore_slot(const char* filename, char** out_error);
+};
+
+// One runtime; a singleton that lives as long as the process.
+class LlmBackendFactory {
+ public:
+  virtual ~LlmBackendFactory() = default;
+
+  // Stable and unique without case, such as "litert-lm".
+  virtual const char* name() const = 0;
+
+  // Compiled in and present on this host. Cheap; must not remember what a later change of the host
+  // would make false.
+  virtual bool available() const = 0;
+
+  // Whether the bundle holds an artifact of this runtime. Cheap: a look at `text/`, no model load.
+  virtual bool can_serve(const char* bundle_dir) const = 0;
+
+  // Higher wins; only positive ranks are chosen unasked. The in-tree llama.cpp path counts as 0.
+  virtual int preference_rank() const = 0;
+
+  // Opens a session, or returns nullptr and sets `*out_error`. The context is opaque: read the
+  // bundle directory with llm_backend_context_bundle_dir during this call and copy what you need,
+  // a stream may outlive its context.
+  virtual LlmBackendSession* open(EliInferenceContext* ctx, const eliza_llm_stream_config_t* cfg,
+                                  char** out_error) = 0;
+};
+
+// The bundle directory of a context, valid as long as the context. Defined by the FFI, the only
+// part that knows the struct.
+const char* llm_backend_context_bundle_dir(const EliInferenceContext* ctx);
+
+}  // namespace eliza

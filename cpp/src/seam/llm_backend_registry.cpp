@@ -1,0 +1,119 @@
+#include "seam/llm_backend_registry.h"
+
+#include <algorithm>
+
+#include "backends/builtin_backends.h"
+#include "support/environment.h"
+#include "support/error.h"
+
+namespace eliza {
+namespace {
+
+constexpr char in_tree_name[] = "llama.cpp";
+
+bool names_in_tree(const std::string& name) {
+  return equal_ignoring_case(name, in_tree_name) || equal_ignoring_case(name, "llamacpp");
+}
+
+// One line for each known backend and why it would or would not do; `eliza-ctypes info` shows it.
+std::string describe(const std::vector<LlmBackendFactory*>& factories, const char* bundle_dir) {
+  std::string lines = std::string("\n  ") + in_tree_name + " (rank 0): always available";
+  for (const auto* factory : factories) {
+    const char* state = !factory->available() ? "not available on this host"
+                        : !factory->can_serve(bundle_dir)
+                            ? "available, but the bundle holds nothing it can serve"
+                            : "available and able to serve this bundle";
+    lines += std::string("\n  ") + factory->name() + " (rank " +
+             std::to_string(factory->preference_rank()) + "): " + state;
+  }
+  return lines;
+}
+
+}  // namespace
+
+int LlmBackendSession::save_slot(const char*, char** out_error) {
+  if (out_error != nullptr) {
+    *out_error = duplicate_message(
+        "eliza_inference_llm_stream_save_slot: this stream's backend does not save slots");
+  }
+  return ELIZA_ERR_INVALID_ARG;
+}
+
+int LlmBackendSession::restore_slot(const char*, char** out_error) {
+  if (out_error != nullptr) {
+    *out_error = duplicate_message(
+        "eliza_inference_llm_stream_restore_slot: this stream's backend does not restore slots");
+  }
+  return ELIZA_ERR_INVALID_ARG;
+}
+
+LlmBackendRegistry& LlmBackendRegistry::instance() {
+  // Never destroyed: a stream may be opened while the process is already running its exit handlers.
+  static LlmBackendRegistry& registry = *[] {
+    auto* created = new LlmBackendRegistry;
+    llm_backend_register_builtins(*created);
+    return created;
+  }();
+  return registry;
+}
+
+void LlmBackendRegistry::add(LlmBackendFactory* factory) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool known = std::any_of(factories_.begin(), factories_.end(), [&](const auto* other) {
+    return equal_ignoring_case(other->name(), factory->name());
+  });
+  if (!known) factories_.push_back(factory);
+}
+
+void LlmBackendRegistry::remove(const LlmBackendFactory* factory) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  factories_.erase(std::remove(factories_.begin(), factories_.end(), factory), factories_.end());
+}
+
+std::vector<LlmBackendFactory*> LlmBackendRegistry::snapshot() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return factories_;
+}
+
+LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
+                                              const eliza_llm_stream_config_t*,
+                                              char** out_error) const {
+  // The probes run outside the lock: they are the runtimes' code.
+  const auto factories = snapshot();
+
+  if (const auto wanted = environment_string("ELIZA_LLM_BACKEND")) {
+    if (names_in_tree(*wanted)) return nullptr;
+    const auto found = std::find_if(factories.begin(), factories.end(), [&](const auto* factory) {
+      return equal_ignoring_case(factory->name(), *wanted);
+    });
+    const char* problem = found == factories.end()           ? "is not a backend of this build"
+                          : !(*found)->available()           ? "is not available on this host"
+                          : !(*found)->can_serve(bundle_dir) ? "cannot serve this bundle"
+                                                             : nullptr;
+    if (problem == nullptr) return *found;
+    *out_error = duplicate_message(
+        "environment variable ELIZA_LLM_BACKEND is " + quoted(*wanted) + ", which " + problem +
+        " (bundle " + quoted(bundle_dir) +
+        "); unset it or name a backend that can:" + describe(factories, bundle_dir));
+    return nullptr;
+  }
+
+  LlmBackendFactory* best = nullptr;
+  for (auto* factory : factories) {
+    const int rank = factory->preference_rank();
+    if (rank <= 0 || (best != nullptr && rank <= best->preference_rank())) continue;
+    if (factory->available() && factory->can_serve(bundle_dir)) best = factory;
+  }
+  return best;
+}
+
+void llm_backend_register_builtins(LlmBackendRegistry& registry) {
+  for (auto* factory : builtin_backends()) registry.add(factory);
+}
+
+LlmBackendFactory* llm_backend_select(const char* bundle_dir, const eliza_llm_stream_config_t* cfg,
+                                      char** out_error) {
+  return LlmBackendRegistry::instance().select(bundle_dir, cfg, out_error);
+}
+
+}  // namespace eliza

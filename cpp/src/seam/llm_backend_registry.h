@@ -1,0 +1,47 @@
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "seam/llm_backend.h"
+
+namespace eliza {
+
+// The known runtimes and the choice among them. Thread-safe; keeps nothing of a bundle between
+// calls.
+class LlmBackendRegistry {
+ public:
+  // The process-wide registry, with the compiled-in runtimes registered.
+  static LlmBackendRegistry& instance();
+
+  // Adds a runtime; one whose name is already known is ignored. The factory must outlive the
+  // registry's use.
+  void add(LlmBackendFactory* factory);
+
+  // Removes a runtime. Open sessions are not affected.
+  void remove(const LlmBackendFactory* factory);
+
+  // Chooses the runtime for a stream:
+  //   a factory                          open the session on it
+  //   nullptr and *out_error untouched   use the in-tree llama.cpp path
+  //   nullptr and *out_error set         hard failure: ELIZA_LLM_BACKEND cannot be honoured
+  // `cfg` is part of the contract and not looked at.
+  LlmBackendFactory* select(const char* bundle_dir, const eliza_llm_stream_config_t* cfg,
+                            char** out_error) const;
+
+ private:
+  std::vector<LlmBackendFactory*> snapshot() const;
+
+  mutable std::mutex mutex_;
+  std::vector<LlmBackendFactory*> factories_;  // in order of registration
+};
+
+// Registers every compiled-in runtime with `registry`; calling it again changes nothing.
+void llm_backend_register_builtins(LlmBackendRegistry& registry);
+
+// LlmBackendRegistry::instance().select(...)
+LlmBackendFactory* llm_backend_select(const char* bundle_dir, const eliza_llm_stream_config_t* cfg,
+                                      char** out_error);
+
+}  // namespace eliza

@@ -1,0 +1,29 @@
+#include "support/error.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "support/utf8.h"
+
+namespace eliza {
+
+char* duplicate_message(const std::string& message) noexcept {
+  try {
+    const std::string text = to_valid_utf8(message);
+    auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+    if (copy != nullptr) std::memcpy(copy, text.c_str(), text.size() + 1);
+    return copy;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+std::string shortened(const std::string& text) {
+  constexpr size_t longest = 200;
+  if (text.size() <= longest) return text;
+  return text.substr(0, longest) + "... (" + std::to_string(text.size()) + " bytes)";
+}
+
+std::string quoted(const std::string& value) { return "'" + shortened(value) + "'"; }
+
+}  // namespace eliza

