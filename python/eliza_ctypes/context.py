@@ -1,0 +1,126 @@
+"""A bundle, opened: the model's tokenizer and its streams."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from functools import partial
+from typing import Any, AsyncGenerator, Callable, Sequence, Union
+
+from .config import LlmStreamConfig
+from .library import Library, TokenSequence, VerifierEvent
+from .loader import PathArgument
+from .stream import Generation, Stream
+
+
+class Context:
+    """An open bundle directory.
+
+    The model is loaded by the first call that needs it, and shared by all streams. Any number of
+    threads may use a context. Everything raises ClosedHandle after :meth:`close`; streams that are
+    open then stay usable.
+    """
+
+    def __init__(
+        self, bundle: PathArgument, library: Union[Library, PathArgument, None] = None
+    ) -> None:
+        """``library`` is a loaded one, or where to load it from; see ``Library``.
+
+        Raises ElizaError for a directory that is no bundle, LibraryLoadError.
+        """
+        self.library = library if isinstance(library, Library) else Library(library)
+        self.bundle = os.fspath(bundle)
+        self._handle = self.library.create(bundle)
+        self._finalizer = weakref.finalize(self, self._handle.close)
+
+    def open_stream(self, config: LlmStreamConfig | None = None, **fields: Any) -> Stream:
+        """A stream with ``config``, changed by ``fields`` of the same names.
+
+        Raises InvalidArgument, TypeError for an unknown field, or ElizaError with the library's
+        message.
+        """
+        chosen = _configured(config, fields)
+        return Stream(self.library, self.library.llm_stream_open(self._handle, chosen))
+
+    def tokenize(
+        self, text: str | bytes, add_special: bool = True, parse_special: bool = False
+    ) -> list[int]:
+        """Token ids of ``text``; see ``Library.tokenize``."""
+        return self.library.tokenize(self._handle, text, add_special, parse_special)
+
+    def detokenize(
+        self, tokens: TokenSequence, remove_special: bool = False, unparse_special: bool = False
+    ) -> str:
+        """Text of ``tokens``; see ``Library.detokenize``."""
+        return self.library.detokenize(self._handle, tokens, remove_special, unparse_special)
+
+    def generate(
+        self,
+        prompt: str | TokenSequence,
+        *,
+        stop: Sequence[str] = (),
+        config: LlmStreamConfig | None = None,
+        **fields: Any,
+    ) -> Generation:
+        """Opens a stream and continues ``prompt``: text, or token ids taken as they are.
+
+        The prompt runs with the first piece. Leaving the loop early cancels; the stream is closed
+        in any case. Raises like :meth:`tokenize` and :meth:`open_stream`, then like ``Stream``.
+        """
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
+        stream = self.open_stream(config, **fields)
+        try:
+            return Generation(stream, tokens, stop, close_stream=True)
+        except BaseException:
+            stream.close()
+            raise
+
+    async def agenerate(
+        self,
+        prompt: str | TokenSequence,
+        *,
+        stop: Sequence[str] = (),
+        config: LlmStreamConfig | None = None,
+        **fields: Any,
+    ) -> AsyncGenerator[str, None]:
+        """:meth:`generate` for ``async for``; every native call runs on another thread."""
+        import asyncio
+
+        start = partial(self.generate, prompt, stop=stop, config=config, **fields)
+        generation = await asyncio.get_running_loop().run_in_executor(None, start)
+        pieces = generation.__aiter__()
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            await pieces.aclose()
+
+    def set_verifier_callback(self, callback: Callable[[VerifierEvent], object] | None) -> None:
+        """Has ``callback`` called after every verified draft, on the thread of the step."""
+        self.library.set_verifier_callback(self._handle, callback)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Frees the context, after calls in other threads have ended."""
+        self._handle.close()
+        self._finalizer.detach()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+def _configured(config: LlmStreamConfig | None, fields: dict[str, Any]) -> LlmStreamConfig:
+    unknown = sorted(fields.keys() - set(LlmStreamConfig._fields))
+    if unknown:
+        raise TypeError(
+            f"LlmStreamConfig has no field {unknown[0]!r}; there are "
+            f"{', '.join(LlmStreamConfig._fields)}"
+        )
+    return (config or LlmStreamConfig())._replace(**fields)

@@ -1,0 +1,91 @@
+"""A native object that cannot be used after it was freed, by any thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable
+
+from .errors import ClosedHandle, ElizaError
+
+
+class Handle:
+    """One native object of the :class:`~eliza_ctypes.Library` layer.
+
+    Every native call borrows the pointer. :meth:`close` interrupts what still runs, waits until
+    the last borrower is done and only then frees, so that no call ever meets a freed object.
+    Handles are not closed by themselves: ``Context`` and ``Stream`` do that.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        pointer: Any,
+        release: Callable[[Any], Any],
+        interrupt: Callable[[Any], int] | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        """``exclusive`` objects serve one call at a time; further callers wait."""
+        self.kind = kind
+        self.keep_alive: list[Any] = []
+        self._pointer = pointer
+        self._native_release = release
+        self._native_interrupt = interrupt
+        self._exclusive = exclusive
+        self._closing = False
+        self._borrowers: list[int] = []
+        # Reentrant, so that a signal handler may cancel whatever its own thread is doing.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object was closed, or is being closed."""
+        return self._closing
+
+    def borrow(self) -> Any:
+        """The pointer, until :meth:`give_back`. Raises ClosedHandle."""
+        thread = threading.get_ident()
+        with self._lock:
+            while self._exclusive and self._borrowers and not self._closing:
+                self._refuse_callback(thread, "used")
+                self._changed.wait()
+            if self._closing:
+                raise ClosedHandle.because(f"this {self.kind} is closed")
+            self._borrowers.append(thread)
+            return self._pointer
+
+    def give_back(self) -> None:
+        """Ends one :meth:`borrow` of the calling thread."""
+        with self._lock:
+            self._borrowers.remove(threading.get_ident())
+            self._changed.notify_all()
+
+    def interrupt(self) -> int:
+        """Cancels what runs, from any thread, without waiting. Nothing happens once closed.
+
+        Returns the library's code.
+        """
+        with self._lock:
+            if self._pointer is None or self._native_interrupt is None:
+                return 0
+            return self._native_interrupt(self._pointer)
+
+    def close(self) -> None:
+        """Frees the object; a second call does nothing. Returns when the object is gone.
+
+        Raises ElizaError inside a callback of the very call that would have to end first.
+        """
+        with self._lock:
+            self._refuse_callback(threading.get_ident(), "closed")
+            if self._borrowers and not self._closing:
+                self.interrupt()
+            self._closing = True
+            while self._borrowers:
+                self._changed.wait()
+            pointer, self._pointer = self._pointer, None
+            if pointer is not None:
+                self._native_release(pointer)
+
+    def _refuse_callback(self, thread: int, action: str) -> None:
+        if thread in self._borrowers:
+            raise ElizaError.because(f"this {self.kind} cannot be {action} inside its own callback")
