@@ -1,0 +1,1 @@
+#include "eliza-inference-ffi.h"

@@ -1,0 +1,337 @@
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "ffi/handles.h"
+#include "test_support.h"
+
+// Run under the thread sanitizer too (ctest -L threads). No sleeps: threads wait for what they
+// need.
+
+namespace eliza::test {
+namespace {
+
+constexpr int loop_start = 274;  // chain-spm.gguf: "loop" never ends
+
+// Runs `work(number)` in `count` threads that start together; rethrows nothing, so `work` reports
+// by EXPECT, which GoogleTest allows from any thread.
+template <typename Work>
+void in_parallel(int count, const Work& work) {
+  std::atomic<int> ready{0};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < count; ++number) {
+    threads.emplace_back([&, number] {
+      ++ready;
+      while (ready < count) std::this_thread::yield();
+      try {
+        work(number);
+      } catch (const std::exception& problem) {
+        ADD_FAILURE() << "thread " << number << ": " << problem.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+void wait_for(const std::atomic<bool>& condition) {
+  while (!condition) std::this_thread::yield();
+}
+
+class ThreadsTest : public testing::Test {
+ protected:
+  CleanEnvironment environment_;
+  EnvironmentVariable threads_{"ELIZA_LLM_THREADS", "2"};
+  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "99"};
+};
+
+Tokens prompt_of(int number) {
+  return random_tokens(40, 6, 300, static_cast<uint32_t>(number) + 1);
+}
+
+Tokens answer_of(const Stream& stream, int number) {
+  prefill(stream, prompt_of(number));
+  return generate(stream, 60).tokens;
+}
+
+// ------------------------------------------------------------------------ cancel
+
+TEST_F(ThreadsTest, CancelStopsARunningGeneration) {
+  const auto bundle = make_bundle("chain-spm.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Stream stream = open_stream(ctx);
+  std::atomic<bool> running{false};
+  int last_status = 0;
+  std::thread generator([&] {
+    prefill(stream, {loop_start});
+    // Should the context fill up before the cancel comes: next repeats its final step until then.
+    for (int steps = 1; last_status >= 0; ++steps) {
+      last_status = next(stream).status;
+      if (steps == 3) running = true;
+    }
+  });
+  wait_for(running);
+  EXPECT_EQ(eliza_inference_llm_stream_cancel(stream.get()), ELIZA_OK);
+  generator.join();
+  EXPECT_EQ(last_status, ELIZA_ERR_CANCELLED);
+  EXPECT_EQ(next(stream).status, ELIZA_ERR_CANCELLED) << "cancel is sticky";
+  EXPECT_EQ(try_prefill(stream, {loop_start}), ELIZA_ERR_CANCELLED);
+  ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+  prefill(stream, {loop_start});
+  EXPECT_EQ(generate(stream, 3).text, "abc");
+}
+
+class CancelPrefillTest : public ThreadsTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CancelPrefillTest, StopsItAndTheStreamRecovers) {
+  const EnvironmentVariable batch("ELIZA_LLM_N_BATCH", GetParam());
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Stream stream = open_stream(ctx);
+  const Tokens expected = answer_of(open_stream(ctx), 0);
+  const Tokens long_prompt = random_tokens(2000, 6, 300);
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<bool> started{false};
+    int status = ELIZA_OK;
+    std::thread prefiller([&] {
+      started = true;
+      status = try_prefill(stream, long_prompt);
+    });
+    wait_for(started);
+    EXPECT_EQ(eliza_inference_llm_stream_cancel(stream.get()), ELIZA_OK);
+    prefiller.join();
+    // A cancel that came too late for the prefill is still there for the next step.
+    EXPECT_TRUE(status == ELIZA_ERR_CANCELLED || status == ELIZA_OK) << status;
+    EXPECT_EQ(next(stream).status, ELIZA_ERR_CANCELLED);
+    const int kept = eliza_inference_llm_stream_reset_keep(stream.get(), 2000);
+    EXPECT_GE(kept, 0);
+    EXPECT_LE(kept, 2000);
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+    EXPECT_EQ(answer_of(stream, 0), expected);
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+  }
+}
+
+TEST_P(CancelPrefillTest, WhatIsKeptOfItIsExact) {
+  const EnvironmentVariable batch("ELIZA_LLM_N_BATCH", GetParam());
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Tokens prompt = random_tokens(1500, 6, 300);
+  const Stream fresh = open_stream(ctx);
+  prefill(fresh, prompt);
+  const Tokens expected = generate(fresh, 10).tokens;
+
+  const Stream stream = open_stream(ctx);
+  std::atomic<bool> started{false};
+  std::thread prefiller([&] {
+    started = true;
+    try_prefill(stream, prompt);
+  });
+  wait_for(started);
+  eliza_inference_llm_stream_cancel(stream.get());
+  prefiller.join();
+  const int kept = eliza_inference_llm_stream_reset_keep(stream.get(), INT32_MAX);
+  ASSERT_GE(kept, 0);
+  if (kept < 1500) prefill(stream, Tokens(prompt.begin() + kept, prompt.end()));
+  EXPECT_EQ(generate(stream, 10).tokens, expected) << "kept " << kept;
+}
+
+INSTANTIATE_TEST_SUITE_P(Batches, CancelPrefillTest, testing::Values("16", "512"));
+
+TEST_F(ThreadsTest, ManyThreadsMayCancelAtOnce) {
+  const auto bundle = make_bundle("chain-spm.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Stream stream = open_stream(ctx);
+  prefill(stream, {loop_start});
+  in_parallel(4, [&](int number) {
+    if (number > 0) {
+      EXPECT_EQ(eliza_inference_llm_stream_cancel(stream.get()), ELIZA_OK);
+      return;
+    }
+    while (next(stream).status >= 0) {
+    }
+  });
+  EXPECT_EQ(next(stream).status, ELIZA_ERR_CANCELLED);
+}
+
+TEST_F(ThreadsTest, CancelOfOneStreamLeavesTheOthersAlone) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Tokens expected = answer_of(open_stream(ctx), 1);
+  const Stream cancelled = open_stream(ctx);
+  const Stream other = open_stream(ctx);
+  in_parallel(2, [&](int number) {
+    if (number == 0) {
+      eliza_inference_llm_stream_cancel(cancelled.get());
+      EXPECT_EQ(try_prefill(cancelled, {10, 11}), ELIZA_ERR_CANCELLED);
+    } else {
+      EXPECT_EQ(answer_of(other, 1), expected);
+    }
+  });
+}
+
+// ---------------------------------------------------------------------- parallel
+
+class ParallelStreamsTest : public ThreadsTest, public testing::WithParamInterface<int> {};
+
+TEST_P(ParallelStreamsTest, OfOneContextAnswerAsAlone) {
+  for (const auto& config : {eliza_llm_stream_config_t{}, sampled_config()}) {
+    const auto bundle = make_bundle("tiny-bpe.gguf");
+    const Context ctx = create_context(bundle->string());
+    std::vector<Tokens> alone;
+    for (int number = 0; number < GetParam(); ++number) {
+      alone.push_back(answer_of(open_stream(ctx, config), number));
+    }
+    in_parallel(GetParam(), [&](int number) {
+      EXPECT_EQ(answer_of(open_stream(ctx, config), number), alone[static_cast<size_t>(number)]);
+    });
+  }
+}
+
+TEST_P(ParallelStreamsTest, WithGrammarsAnswerAsAlone) {
+  eliza_llm_stream_config_t config = sampled_config();
+  config.gbnf_grammar = "root ::= [a-z ]+";
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  std::vector<Tokens> alone;
+  for (int number = 0; number < GetParam(); ++number) {
+    alone.push_back(answer_of(open_stream(ctx, config), number));
+  }
+  in_parallel(GetParam(), [&](int number) {
+    EXPECT_EQ(answer_of(open_stream(ctx, config), number), alone[static_cast<size_t>(number)]);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, ParallelStreamsTest, testing::Values(2, 4));
+
+TEST_F(ThreadsTest, StreamsOfDifferentContextsAnswerAsAlone) {
+  const char* models[] = {"tiny-bpe.gguf", "tiny-spm.gguf", "tiny-swa.gguf"};
+  std::vector<std::unique_ptr<TemporaryDirectory>> bundles;
+  std::vector<Context> contexts;
+  std::vector<Tokens> alone;
+  for (const char* model : models) {
+    bundles.push_back(make_bundle(model));
+    contexts.push_back(create_context(bundles.back()->string()));
+    alone.push_back(answer_of(open_stream(contexts.back()), 3));
+  }
+  in_parallel(3, [&](int number) {
+    const auto index = static_cast<size_t>(number);
+    EXPECT_EQ(answer_of(open_stream(contexts[index]), 3), alone[index]);
+  });
+}
+
+// --------------------------------------------------------------------- first use
+
+TEST_F(ThreadsTest, ConcurrentFirstUseLoadsOneModel) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  llama::ModelSlot slot(bundle->string());
+  std::vector<std::shared_ptr<const llama::Model>> models(8);
+  in_parallel(8, [&](int number) { models[static_cast<size_t>(number)] = slot.acquire_any(); });
+  for (const auto& model : models) EXPECT_EQ(model, models[0]);
+}
+
+TEST_F(ThreadsTest, ConcurrentFirstUseOfAllKindsWorks) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context reference = create_context(bundle->string());
+  const Tokens expected = answer_of(open_stream(reference), 5);
+  const Tokens expected_ids = tokenize(reference, "the quick brown fox");
+  const Context ctx = create_context(bundle->string());
+  in_parallel(8, [&](int number) {
+    if (number % 3 == 0) {
+      EXPECT_EQ(answer_of(open_stream(ctx), 5), expected);
+    } else if (number % 3 == 1) {
+      EXPECT_EQ(tokenize(ctx, "the quick brown fox"), expected_ids);
+    } else {
+      EXPECT_EQ(eliza_inference_mmap_acquire(ctx.get(), "text", nullptr), ELIZA_OK);
+    }
+  });
+}
+
+TEST_F(ThreadsTest, ConcurrentFirstUseOfABrokenModelFailsForAll) {
+  const TemporaryDirectory bundle;
+  write_file(bundle.path() / "text" / "broken.gguf", "not a model");
+  const Context ctx = create_context(bundle.string());
+  const eliza_llm_stream_config_t config = {};
+  in_parallel(8, [&](int) {
+    OwnedMessage error;
+    EXPECT_EQ(eliza_inference_llm_stream_open(ctx.get(), &config, error.out()), nullptr);
+    EXPECT_NE(error.text().find("broken.gguf"), std::string::npos) << error.text();
+  });
+}
+
+TEST_F(ThreadsTest, ContextsMayBeCreatedInParallel) {
+  const auto bundle = make_bundle("tiny-spm.gguf");
+  in_parallel(8, [&](int) {
+    const Context ctx = create_context(bundle->string());
+    EXPECT_EQ(tokenize(ctx, "dog").empty(), false);
+  });
+}
+
+// ---------------------------------------------------------------------- lifetime
+
+TEST_F(ThreadsTest, StreamsMayBeOpenedAndClosedInParallel) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  in_parallel(4, [&](int number) {
+    for (int round = 0; round < 10; ++round) {
+      const Stream stream = open_stream(ctx);
+      prefill(stream, prompt_of(number));
+      EXPECT_EQ(generate(stream, 2).tokens.size(), 2u);
+    }
+  });
+}
+
+TEST_F(ThreadsTest, ModelMayBeEvictedWhileStreamsRun) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Tokens expected = answer_of(open_stream(ctx), 2);
+  std::atomic<int> running{2};
+  in_parallel(3, [&](int number) {
+    if (number == 0) {
+      while (running > 0) {
+        EXPECT_EQ(eliza_inference_mmap_evict(ctx.get(), "text", nullptr), ELIZA_OK);
+        std::this_thread::yield();
+      }
+      return;
+    }
+    for (int round = 0; round < 3; ++round) EXPECT_EQ(answer_of(open_stream(ctx), 2), expected);
+    --running;
+  });
+}
+
+TEST_F(ThreadsTest, ContextMayBeDestroyedWhileAStreamGenerates) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  Context ctx = create_context(bundle->string());
+  const Tokens expected = answer_of(open_stream(ctx), 4);
+  const Stream stream = open_stream(ctx);
+  prefill(stream, prompt_of(4));
+  std::atomic<bool> running{false};
+  Tokens tokens;
+  std::thread generator([&] {
+    while (tokens.size() < 60) {
+      for (const int32_t token : next(stream).tokens) tokens.push_back(token);
+      running = true;
+    }
+  });
+  wait_for(running);
+  ctx.reset();
+  generator.join();
+  EXPECT_EQ(tokens, expected);
+}
+
+TEST_F(ThreadsTest, StreamMayMoveFromThreadToThread) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Tokens expected = answer_of(open_stream(ctx), 6);
+  const Stream stream = open_stream(ctx);
+  std::thread([&] { prefill(stream, prompt_of(6)); }).join();
+  Tokens tokens;
+  while (tokens.size() < 60) {
+    std::thread([&] {
+      for (const int32_t token : next(stream).tokens) tokens.push_back(token);
+    }).join();
+  }
+  EXPECT_EQ(tokens, expected);
+}
+
+}  // namespace
+}  // namespace eliza::test
