@@ -1,0 +1,293 @@
+/* Measures the C ABI as a consumer sees it: the library is opened by path, nothing of it is linked.
+
+   abi_decode LIBRARY BUNDLE speed N_PROMPT N_GEN REPETITIONS TEMPERATURE TOP_K TOP_P
+   abi_decode LIBRARY BUNDLE cancel N_PROMPT REPETITIONS
+   abi_decode LIBRARY BUNDLE cycles N
+
+   Prints one JSON object. Times are in milliseconds, speeds in tokens per second. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "eliza-inference-ffi.h"
+
+static struct {
+  EliInferenceContext* (*create)(const char*, char**);
+  void (*destroy)(EliInferenceContext*);
+  int (*tokenize)(EliInferenceContext*, const char*, size_t, int, int, int**, size_t*, char**);
+  void (*free_tokens)(int*);
+  EliLlmStream* (*open)(EliInferenceContext*, const eliza_llm_stream_config_t*, char**);
+  int (*prefill)(EliLlmStream*, const int32_t*, size_t, char**);
+  int (*next)(EliLlmStream*, int32_t*, size_t, size_t*, char*, size_t, int32_t*, int32_t*, char**);
+  int (*cancel)(EliLlmStream*);
+  int (*reset)(EliLlmStream*);
+  void (*close)(EliLlmStream*);
+} abi;
+
+static const char* library_path;
+static const char* bundle;
+
+static void fail(const char* what, const char* message) {
+  fprintf(stderr, "abi_decode: %s: %s\n", what, message ? message : "no message");
+  exit(1);
+}
+
+static void check(int ok, const char* what, const char* message) {
+  if (!ok) fail(what, message);
+}
+
+static double now_ms(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+/* A line of /proc/self/status in MB, 0 where there is no such file. */
+static double process_mb(const char* field) {
+  FILE* file = fopen("/proc/self/status", "r");
+  if (!file) return 0;
+  char line[256];
+  double kilobytes = 0;
+  while (fgets(line, sizeof line, file)) {
+    if (!strncmp(line, field, strlen(field))) kilobytes = atof(line + strlen(field));
+  }
+  fclose(file);
+  return kilobytes / 1024;
+}
+
+static void load(void) {
+  void* library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) fail("dlopen", dlerror());
+  const struct {
+    void* slot;
+    const char* name;
+  } symbols[] = {
+      {&abi.create, "eliza_inference_create"},
+      {&abi.destroy, "eliza_inference_destroy"},
+      {&abi.tokenize, "eliza_inference_tokenize"},
+      {&abi.free_tokens, "eliza_inference_free_tokens"},
+      {&abi.open, "eliza_inference_llm_stream_open"},
+      {&abi.prefill, "eliza_inference_llm_stream_prefill"},
+      {&abi.next, "eliza_inference_llm_stream_next"},
+      {&abi.cancel, "eliza_inference_llm_stream_cancel"},
+      {&abi.reset, "eliza_inference_llm_stream_reset"},
+      {&abi.close, "eliza_inference_llm_stream_close"},
+  };
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+    void* symbol = dlsym(library, symbols[i].name);
+    check(symbol != NULL, symbols[i].name, "missing");
+    memcpy(symbols[i].slot, &symbol, sizeof symbol);
+  }
+}
+
+static EliInferenceContext* create(void) {
+  char* error = NULL;
+  EliInferenceContext* context = abi.create(bundle, &error);
+  check(context != NULL, "create", error);
+  return context;
+}
+
+static EliLlmStream* open_stream(EliInferenceContext* context, float temperature, int top_k,
+                                 float top_p) {
+  eliza_llm_stream_config_t config;
+  memset(&config, 0, sizeof config);
+  config.max_tokens = -1;
+  config.temperature = temperature;
+  config.top_k = top_k;
+  config.top_p = top_p;
+  config.repeat_penalty = 1.0f;
+  config.slot_id = -1;
+  char* error = NULL;
+  EliLlmStream* stream = abi.open(context, &config, &error);
+  check(stream != NULL, "open", error);
+  return stream;
+}
+
+/* At least `count` token ids of running text. */
+static int32_t* prompt(EliInferenceContext* context, size_t count) {
+  static const char sentence[] = "The river runs past the old mill, and the children count boats. ";
+  const size_t length = (count / 8 + 2) * (sizeof sentence - 1);
+  char* text = malloc(length);
+  check(text != NULL, "prompt", "out of memory");
+  for (size_t i = 0; i < length; i++) text[i] = sentence[i % (sizeof sentence - 1)];
+  int* tokens = NULL;
+  size_t found = 0;
+  char* error = NULL;
+  check(abi.tokenize(context, text, length, 0, 0, &tokens, &found, &error) >= 0, "tokenize", error);
+  check(found >= count, "tokenize", "fewer tokens than expected");
+  free(text);
+  return tokens;
+}
+
+static void prefill(EliLlmStream* stream, const int32_t* tokens, size_t count) {
+  char* error = NULL;
+  check(abi.prefill(stream, tokens, count, &error) == 0, "prefill", error);
+}
+
+/* One step; true on the final one. */
+static bool next(EliLlmStream* stream) {
+  int32_t tokens[8], drafted, accepted;
+  char text[256], *error = NULL;
+  size_t count;
+  const int code =
+      abi.next(stream, tokens, 8, &count, text, sizeof text, &drafted, &accepted, &error);
+  check(code >= 0, "next", error);
+  return code == 1;
+}
+
+/* Time of n_gen steps. Where the model ends its text, `another` token makes it go on, off the
+ * clock. */
+static double decode_ms(EliLlmStream* stream, int n_gen, int32_t another) {
+  double spent = 0;
+  for (int steps = 0; steps < n_gen;) {
+    const double start = now_ms();
+    if (next(stream)) {
+      prefill(stream, &another, 1);
+    } else {
+      spent += now_ms() - start;
+      steps++;
+    }
+  }
+  return spent;
+}
+
+static void print_list(const char* name, const double* values, int count) {
+  printf(", \"%s\": [", name);
+  for (int i = 0; i < count; i++) printf("%s%.4f", i ? ", " : "", values[i]);
+  printf("]");
+}
+
+static void measure_speed(int n_prompt, int n_gen, int repetitions, float temperature, int top_k,
+                          float top_p) {
+  double* const prefill_speed = calloc((size_t)repetitions * 3, sizeof(double));
+  check(prefill_speed != NULL, "speed", "out of memory");
+  double* const first_token = prefill_speed + repetitions;
+  double* const decode_speed = first_token + repetitions;
+
+  double start = now_ms();
+  EliInferenceContext* context = create();
+  EliLlmStream* stream = open_stream(context, temperature, top_k, top_p);
+  const double cold_open = now_ms() - start;
+  int32_t* const tokens = prompt(context, (size_t)n_prompt);
+  prefill(stream, tokens, 1);
+  next(stream);
+  const double cold_first_token = now_ms() - start;
+
+  for (int i = 0; i < repetitions; i++) {
+    abi.reset(stream);
+    start = now_ms();
+    prefill(stream, tokens, (size_t)n_prompt);
+    const double prefilled = now_ms();
+    next(stream);
+    first_token[i] = now_ms() - start;
+    prefill_speed[i] = n_prompt * 1e3 / (prefilled - start);
+
+    abi.reset(stream);
+    prefill(stream, tokens, 1);
+    decode_speed[i] = n_gen * 1e3 / decode_ms(stream, n_gen, tokens[1]);
+  }
+
+  start = now_ms();
+  abi.close(open_stream(context, temperature, top_k, top_p));
+  const double warm_open_close = now_ms() - start;
+  abi.close(stream);
+  abi.free_tokens(tokens);
+  abi.destroy(context);
+
+  printf("{\"cold_open_ms\": %.3f, \"cold_first_token_ms\": %.3f, \"open_close_ms\": %.3f",
+         cold_open, cold_first_token, warm_open_close);
+  printf(", \"peak_mb\": %.1f", process_mb("VmHWM:"));
+  print_list("prefill", prefill_speed, repetitions);
+  print_list("first_token_ms", first_token, repetitions);
+  print_list("decode", decode_speed, repetitions);
+  printf("}\n");
+  free(prefill_speed);
+}
+
+struct prefill_call {
+  EliLlmStream* stream;
+  const int32_t* tokens;
+  size_t count;
+  int code;
+  double returned;
+};
+
+static void* run_prefill(void* argument) {
+  struct prefill_call* call = argument;
+  char* error = NULL;
+  call->code = abi.prefill(call->stream, call->tokens, call->count, &error);
+  call->returned = now_ms();
+  free(error);
+  return NULL;
+}
+
+/* From the call of cancel to the return of the prefill that another thread runs. */
+static void measure_cancel(int n_prompt, int repetitions) {
+  EliInferenceContext* context = create();
+  EliLlmStream* stream = open_stream(context, 0, 0, 0);
+  int32_t* const tokens = prompt(context, (size_t)n_prompt);
+  double* const latency = calloc((size_t)repetitions, sizeof(double));
+  check(latency != NULL, "cancel", "out of memory");
+  for (int i = 0; i < repetitions; i++) {
+    abi.reset(stream);
+    struct prefill_call call = {stream, tokens, (size_t)n_prompt, 0, 0};
+    pthread_t thread;
+    check(pthread_create(&thread, NULL, run_prefill, &call) == 0, "cancel", "no thread");
+    /* At a different place of the prefill each time. */
+    const struct timespec pause = {0, (200 + 97 * (i % 7)) * 1000000L};
+    nanosleep(&pause, NULL);
+    const double cancelled = now_ms();
+    abi.cancel(stream);
+    pthread_join(thread, NULL);
+    check(call.code != 0, "cancel", "the prefill had ended before it was cancelled");
+    latency[i] = call.returned - cancelled;
+  }
+  abi.close(stream);
+  abi.free_tokens(tokens);
+  abi.destroy(context);
+  printf("{\"repetitions\": %d", repetitions);
+  print_list("cancel_ms", latency, repetitions);
+  printf("}\n");
+  free(latency);
+}
+
+static void measure_cycles(int n) {
+  EliInferenceContext* context = create();
+  int32_t* const tokens = prompt(context, 4);
+  const int warm_up = 50;
+  double before = 0;
+  for (int i = -warm_up; i < n; i++) {
+    if (i == 0) before = process_mb("VmRSS:");
+    EliLlmStream* stream = open_stream(context, 0, 0, 0);
+    prefill(stream, tokens, 4);
+    next(stream);
+    abi.close(stream);
+  }
+  printf("{\"cycles\": %d, \"rss_growth_mb\": %.3f}\n", n, process_mb("VmRSS:") - before);
+  abi.free_tokens(tokens);
+  abi.destroy(context);
+}
+
+int main(int argc, char** argv) {
+  check(argc > 4, "usage", "see the top of abi_decode.c");
+  library_path = argv[1];
+  bundle = argv[2];
+  load();
+  if (!strcmp(argv[3], "speed") && argc == 10) {
+    measure_speed(atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), (float)atof(argv[7]), atoi(argv[8]),
+                  (float)atof(argv[9]));
+  } else if (!strcmp(argv[3], "cancel") && argc == 6) {
+    measure_cancel(atoi(argv[4]), atoi(argv[5]));
+  } else if (!strcmp(argv[3], "cycles") && argc == 5) {
+    measure_cycles(atoi(argv[4]));
+  } else {
+    fail("usage", "see the top of abi_decode.c");
+  }
+  return 0;
+}
