@@ -264,7 +264,8 @@ TEST_F(SelectorTest, BuiltinsRegisterOnce) {
   }
 }
 
-TEST_F(SelectorTest, ProcessWideRegistryHoldsTheBuiltins) {
+TEST_F(SelectorTest, ProcessWideRegistryTakesTheBuiltins) {
+  llm_backend_register_builtins(LlmBackendRegistry::instance());
   const EnvironmentVariable variable(variable_name, "no such backend");
   EXPECT_EQ(llm_backend_select(bundle, &config_, message_.out()), nullptr);
   for (const auto* backend : builtin_backends()) {

@@ -20,4 +20,8 @@ std::vector<LlmBackendFactory*> builtin_backends() {
   };
 }
 
+void llm_backend_register_builtins(LlmBackendRegistry& registry) {
+  for (auto* factory : builtin_backends()) registry.add(factory);
+}
+
 }  // namespace eliza

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backends/builtin_backends.h"
 #include "ffi/boundary.h"
 #include "ffi/handles.h"
 #include "llama/stream_settings.h"
@@ -64,6 +65,7 @@ EliLlmStream* eliza_inference_llm_stream_open(EliInferenceContext* ctx,
   return handle_of<EliLlmStream>(__func__, out_error, [&]() -> EliLlmStream* {
     require(ctx, "ctx");
     require(cfg, "cfg");
+    eliza::llm_backend_register_builtins(eliza::LlmBackendRegistry::instance());
     SeamMessage message;
     auto* factory = eliza::llm_backend_select(ctx->bundle_dir.c_str(), cfg, message.out());
     if (message.is_set()) message.raise(ELIZA_ERR_INVALID_ARG);

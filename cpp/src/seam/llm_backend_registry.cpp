@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backends/builtin_backends.h"
 #include "support/environment.h"
 #include "support/error.h"
 
@@ -49,11 +48,7 @@ int LlmBackendSession::restore_slot(const char*, char** out_error) {
 
 LlmBackendRegistry& LlmBackendRegistry::instance() {
   // Never destroyed: a stream may be opened while the process is already running its exit handlers.
-  static LlmBackendRegistry& registry = *[] {
-    auto* created = new LlmBackendRegistry;
-    llm_backend_register_builtins(*created);
-    return created;
-  }();
+  static auto& registry = *new LlmBackendRegistry;
   return registry;
 }
 
@@ -105,10 +100,6 @@ LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
     if (factory->available() && factory->can_serve(bundle_dir)) best = factory;
   }
   return best;
-}
-
-void llm_backend_register_builtins(LlmBackendRegistry& registry) {
-  for (auto* factory : builtin_backends()) registry.add(factory);
 }
 
 LlmBackendFactory* llm_backend_select(const char* bundle_dir, const eliza_llm_stream_config_t* cfg,

@@ -12,7 +12,7 @@ namespace eliza {
 // calls.
 class LlmBackendRegistry {
  public:
-  // The process-wide registry, with the compiled-in runtimes registered.
+  // The process-wide registry. Empty until llm_backend_register_builtins.
   static LlmBackendRegistry& instance();
 
   // Adds a runtime; one whose name is already known is ignored. The factory must outlive the
@@ -36,9 +36,6 @@ class LlmBackendRegistry {
   mutable std::mutex mutex_;
   std::vector<LlmBackendFactory*> factories_;  // in order of registration
 };
-
-// Registers every compiled-in runtime with `registry`; calling it again changes nothing.
-void llm_backend_register_builtins(LlmBackendRegistry& registry);
 
 // LlmBackendRegistry::instance().select(...)
 LlmBackendFactory* llm_backend_select(const char* bundle_dir, const eliza_llm_stream_config_t* cfg,
