@@ -7,6 +7,7 @@ would hide it.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Callable
 
@@ -18,6 +19,8 @@ MakeBundle = Callable[[Path], Path]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts background jobs with Ctrl-C ignored, and the programs under test inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: only in scripts/test --all")
     config.addinivalue_line("markers", "threads: also run under the thread sanitizer")
 
