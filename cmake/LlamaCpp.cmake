@@ -55,7 +55,9 @@ foreach(off IN ITEMS LLAMA_CURL LLAMA_OPENSSL LLAMA_SUBPROCESS LLAMA_BUILD_SERVE
   set(${off} OFF CACHE BOOL "" FORCE)
 endforeach()
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-  add_compile_options(-ffunction-sections -fdata-sections)
+  # The prefix map keeps the build machine's folders out of the library, where assertions name files.
+  add_compile_options(-ffunction-sections -fdata-sections
+    "-ffile-prefix-map=${eliza_llama_source}=llama.cpp" "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
 endif()
 set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
 add_subdirectory("${eliza_llama_source}" "${PROJECT_BINARY_DIR}/llama.cpp" EXCLUDE_FROM_ALL SYSTEM)
