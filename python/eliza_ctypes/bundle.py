@@ -37,6 +37,8 @@ def make_bundle(gguf: Path, directory: Path, copy: bool = False) -> Path:
     OSError.
     """
     gguf, directory = Path(gguf), Path(directory)
+    if not _is_utf8(gguf.name):
+        raise BundleInvalid.because(f"{gguf.name!r}: the manifest can only hold names in UTF-8")
     sources = model_parts(gguf)
     metadata = _text_model_metadata(sources[0])
     manifest = _read_manifest(directory)
@@ -115,8 +117,9 @@ def bundle_for(path: Path) -> Iterator[Path]:
     if path.is_dir():
         yield path
         return
-    if not path.exists():
-        raise BundleInvalid.because(f"{path} does not exist")
+    if not path.is_file():
+        state = "is not a file" if path.exists() else "does not exist"
+        raise BundleInvalid.because(f"{path} {state}")
     if path.suffix != ".gguf":
         raise BundleInvalid.because(f"{path} is neither a bundle directory nor a .gguf file")
     with tempfile.TemporaryDirectory(prefix="eliza-bundle-") as directory:
@@ -128,6 +131,14 @@ def bundle_for(path: Path) -> Iterator[Path]:
             except OSError:  # Windows keeps symbolic links for administrators
                 os.link(part.resolve(), text / part.name)
         yield Path(directory)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text_model_metadata(gguf: Path) -> GgufMetadata:
@@ -188,6 +199,9 @@ def _sha256(path: Path) -> str:
 
 def _read_manifest(bundle: Path) -> dict[str, Any]:
     path = bundle / MANIFEST
+    if path.exists() and not path.is_file():
+        # Reading a pipe would wait for a writer.
+        raise BundleInvalid.because(f"{path} is not a file")
     try:
         content = path.read_text("utf-8")
     except FileNotFoundError:

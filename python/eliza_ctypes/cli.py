@@ -42,6 +42,10 @@ _COMMANDS = "/reset forgets the conversation, /exit leaves"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status."""
+    for name in ("stdin", "stdout", "stderr"):
+        # Python has None for a stream that was closed by whoever started it.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         # Text is UTF-8 whatever the locale says; what a terminal cannot show must not stop us.
         if hasattr(stream, "reconfigure"):
@@ -273,7 +277,7 @@ def _info(arguments: argparse.Namespace) -> int:
         facts["abi"] = library.abi_version()
         facts["supports"] = capabilities(library)
         if arguments.bundle is not None:
-            with bundle_for(Path(arguments.bundle)) as bundle:
+            with bundle_for(_path(arguments.bundle)) as bundle:
                 facts["bundle"] = _bundle_facts(library, bundle, arguments.bundle)
     except ElizaError as error:
         problem = error
@@ -330,7 +334,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def _bundle(arguments: argparse.Namespace) -> int:
-    print(make_bundle(Path(arguments.gguf), Path(arguments.directory), copy=arguments.copy))
+    print(make_bundle(_path(arguments.gguf), _path(arguments.directory), copy=arguments.copy))
     return 0
 
 
@@ -444,7 +448,7 @@ def _add_generation(parser: argparse.ArgumentParser, max_tokens: int) -> None:
 def _config(arguments: argparse.Namespace) -> LlmStreamConfig:
     grammar = arguments.grammar
     if arguments.grammar_file is not None:
-        grammar = Path(arguments.grammar_file).read_text("utf-8")
+        grammar = _grammar_of(arguments.grammar_file)
     return LlmStreamConfig(
         max_tokens=arguments.max_tokens,
         temperature=arguments.temperature,
@@ -458,10 +462,17 @@ def _config(arguments: argparse.Namespace) -> LlmStreamConfig:
     )
 
 
+def _grammar_of(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except UnicodeDecodeError:
+        _refuse(f"--grammar-file: {path} is not UTF-8")
+
+
 @contextlib.contextmanager
 def _context(arguments: argparse.Namespace) -> Iterator[tuple[Path, Context]]:
     library = Library(arguments.library)
-    with bundle_for(Path(arguments.bundle)) as bundle, Context(bundle, library) as context:
+    with bundle_for(_path(arguments.bundle)) as bundle, Context(bundle, library) as context:
         yield bundle, context
 
 
@@ -475,6 +486,12 @@ def _set_environment(arguments: argparse.Namespace) -> None:
 def _standard_input() -> str:
     text = sys.stdin.read()
     return text[:-1] if text.endswith("\n") else text
+
+
+def _path(argument: str) -> Path:
+    if not argument:
+        _refuse("a path is empty")
+    return Path(argument)
 
 
 def _text(argument: str) -> str:

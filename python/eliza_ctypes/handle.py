@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, Callable
 
@@ -28,6 +29,8 @@ class Handle:
         self.kind = kind
         self.keep_alive: list[Any] = []
         self._pointer = pointer
+        # A forked child has the memory but not the native threads: there the object is dead.
+        self._process = os.getpid()
         self._native_release = release
         self._native_interrupt = interrupt
         self._exclusive = exclusive
@@ -44,6 +47,8 @@ class Handle:
 
     def borrow(self) -> Any:
         """The pointer, until :meth:`give_back`. Raises ClosedHandle."""
+        if os.getpid() != self._process:
+            raise ClosedHandle(None, f"this {self.kind} belongs to the process that was forked")
         thread = threading.get_ident()
         with self._lock:
             while self._exclusive and self._borrowers and not self._closing:
@@ -65,6 +70,8 @@ class Handle:
 
         Returns the library's code.
         """
+        if os.getpid() != self._process:
+            return 0
         with self._lock:
             if self._pointer is None or self._native_interrupt is None:
                 return 0
@@ -75,6 +82,9 @@ class Handle:
 
         Raises ElizaError inside a callback of the very call that would have to end first.
         """
+        if os.getpid() != self._process:
+            self._closing, self._pointer = True, None
+            return
         with self._lock:
             self._refuse_callback(threading.get_ident(), "closed")
             if self._borrowers and not self._closing:

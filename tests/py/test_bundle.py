@@ -260,3 +260,19 @@ def test_other_files_are_no_bundle(tmp_path: Path) -> None:
         bundle_for(write(tmp_path / "x.txt", b"")).__enter__()
     with pytest.raises(BundleInvalid, match="does not exist"):
         bundle_for(tmp_path / "absent").__enter__()
+
+
+def test_a_manifest_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    model = write(tmp_path / "model.gguf", gguf())
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    os.mkfifo(bundle / MANIFEST)
+    with pytest.raises(BundleInvalid, match="is not a file"):
+        make_bundle(model, bundle)
+
+
+def test_a_name_that_a_manifest_cannot_hold_places_nothing(tmp_path: Path) -> None:
+    model = write(tmp_path / os.fsdecode(b"m\xff.gguf"), gguf())
+    with pytest.raises(BundleInvalid, match="UTF-8"):
+        make_bundle(model, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()

@@ -133,6 +133,19 @@ def test_errors_are_one_line_and_a_status(arguments: list[str], status: int) -> 
     assert done.stderr.strip().splitlines()[-1].startswith("eliza-ctypes")
 
 
+def test_closed_standard_streams_are_no_error(chain_bundle: Path) -> None:
+    command = f"{sys.executable} -m eliza_ctypes generate {chain_bundle} smile <&- >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_grammar_file_that_is_not_utf8_is_named(chain_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.gbnf").write_bytes(b'root ::= "\xe9"')
+    done = run("generate", chain_bundle, "smile", "--grammar-file", tmp_path / "latin.gbnf")
+    assert done.returncode == 2
+    assert "latin.gbnf is not UTF-8" in done.stderr
+
+
 @pytest.fixture
 def endless(chain_bundle: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(

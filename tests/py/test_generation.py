@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,6 +238,38 @@ def test_a_stream_outlives_its_context(smollm2_bundle: Path, library: Library) -
     stream.prefill(tokens)
     assert len(generated(stream)) == 8
     stream.close()
+
+
+def test_a_forked_child_can_leave_an_inherited_stream_alone(
+    tiny_bpe_bundle: Path, library_path: Path
+) -> None:
+    program = f"""
+import os, sys
+from eliza_ctypes import ClosedHandle, Context
+context = Context({str(tiny_bpe_bundle)!r}, {str(library_path)!r})
+stream = context.open_stream(max_tokens=4)
+stream.prefill([20, 21])
+child = os.fork()
+if child == 0:
+    try:
+        stream.next()
+    except ClosedHandle:
+        stream.close()
+        sys.exit(7)
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sum(len(s.tokens) for s in stream))
+"""
+    # Two compute threads, which the child does not have.
+    environment = {**os.environ, "ELIZA_LLM_THREADS": "2"}
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert run.stdout.split() == ["7", "4"]
 
 
 @pytest.mark.slow
