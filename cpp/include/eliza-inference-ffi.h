@@ -72,7 +72,8 @@ typedef struct EliDiariz EliDiariz;
 ELIZA_INFERENCE_API const char* eliza_inference_abi_version(void);
 
 /* Creates a context for the bundle directory `bundle_dir` (its models lie under `text/`). Checks
- * the directory only; weights load at first use and are shared by all streams of the context.
+ * the directory only; weights load at first use and are shared by all streams of the context. A
+ * loaded model file is mapped: replace it by renaming a new one over it, never by writing into it.
  * Returns NULL on failure. Release with eliza_inference_destroy. */
 ELIZA_INFERENCE_API EliInferenceContext* eliza_inference_create(const char* bundle_dir,
                                                                 char** out_error);
@@ -131,7 +132,8 @@ ELIZA_INFERENCE_API EliLlmStream* eliza_inference_llm_stream_open(
 /* Appends `num_tokens` (>= 1) prompt tokens and decodes them. After a final step it opens the next
  * generation on the same sequence, with a fresh max_tokens count. An id outside the vocabulary, or
  * a prompt that does not fit the context, is ELIZA_ERR_INVALID_ARG and leaves the stream as it was.
- * ELIZA_ERR_CANCELLED when cancelled meanwhile. */
+ * ELIZA_ERR_CANCELLED when cancelled meanwhile; whether the tokens then belong to the sequence is
+ * open until a reset. */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_prefill(EliLlmStream* stream,
                                                            const int32_t* token_ids,
                                                            size_t num_tokens, char** out_error);

@@ -1,6 +1,7 @@
 #include "bundle/bundle.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "support/error.h"
 #include "test_support.h"
@@ -225,6 +226,24 @@ TEST_F(BundleTest, ManifestThatIsADirectoryIsRefused) {
   add_two_models();
   fs::create_directory(bundle_.path() / manifest_name);
   refusal();
+}
+
+// Opening a pipe would wait for a writer: these tests would not end.
+TEST_F(BundleTest, ManifestThatIsAPipeIsRefused) {
+  add_two_models();
+  ASSERT_EQ(mkfifo((bundle_.path() / manifest_name).c_str(), 0600), 0);
+  expect_refusal_with({manifest_name, "is not a file"});
+}
+
+TEST_F(BundleTest, ModelWithAPipeForAPartIsRefused) {
+  add("text/model-00001-of-00002.gguf");
+  ASSERT_EQ(mkfifo((bundle_.path() / "text/model-00002-of-00002.gguf").c_str(), 0600), 0);
+  expect_refusal_with({"model-00002-of-00002.gguf", "is not a file"});
+}
+
+TEST_F(BundleTest, ModelWithAMissingPartIsRefused) {
+  add("text/model-00001-of-00002.gguf");
+  expect_refusal_with({"model-00002-of-00002.gguf", "does not exist"});
 }
 
 TEST_F(BundleTest, PartsOfASplitModelCountAsOne) {

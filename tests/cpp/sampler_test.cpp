@@ -465,5 +465,29 @@ TEST_F(GrammarSamplerTest, CharactersOfSeveralTokensAreAdmitted) {
   EXPECT_EQ(text_of(sampler), "\u00e9\U0001f600\u4e16");
 }
 
+TEST_F(GrammarSamplerTest, NeverDrawsAnIllFormedCharacter) {
+  SamplingSettings settings;
+  settings.temperature = 5.0f;
+  for (const char* gbnf : {"root ::= [\u4e16\U0001f600]{4}", "root ::= [^a]{4}", "root ::= .{4}"}) {
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+      settings.seed = seed;
+      Sampler sampler(settings, grammar(gbnf));
+      EXPECT_TRUE(test::is_valid_utf8(text_of(sampler))) << gbnf << " with seed " << seed;
+    }
+  }
+}
+
+TEST_F(GrammarSamplerTest, HugePenaltyForbidsNothing) {
+  for (const float penalty : {1e-38f, 3e38f}) {
+    SamplingSettings settings;
+    settings.repeat_penalty = penalty;
+    Sampler sampler(settings, grammar(R"(root ::= "QQQQQQQQ")"));
+    Tokens sequence;
+    for (int i = 0; i < 8; ++i)
+      sequence.push_back(sampler.draw(logits_.data(), model_->vocabulary_size(), sequence));
+    EXPECT_EQ(sequence, Tokens(8, token_of("Q")));
+  }
+}
+
 }  // namespace
 }  // namespace eliza::llama

@@ -952,6 +952,12 @@ TEST_F(BadModelTest, ModelsWithoutTensorsOrVocabularyAreRefused) {
   }
 }
 
+// Its kernels fail an assertion, which nothing could catch on a compute thread.
+TEST_F(BadModelTest, ModelThatCannotBeDecodedIsRefused) {
+  const EnvironmentVariable threads("ELIZA_LLM_THREADS", "4");
+  expect_refused(read_file(test_model("bad-norm.gguf")));
+}
+
 TEST_F(BadModelTest, RefusalDoesNotSpoilOtherContexts) {
   const auto good = make_bundle("tiny-bpe.gguf");
   const Context ctx = create_context(good->string());

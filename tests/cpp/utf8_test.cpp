@@ -205,6 +205,23 @@ TEST_P(Utf8CapacityTest, RandomBytesGiveTheSameValidTextForEveryCapacity) {
   }
 }
 
+TEST(ContinuesUtf8Test, FollowsCharactersOverSeveralPieces) {
+  std::string unfinished;
+  for (const char* piece : {"a", "\xF0\x9F", "\x98", "\x80z\xE4"}) {
+    EXPECT_TRUE(continues_utf8(unfinished, piece));
+  }
+  EXPECT_EQ(unfinished, "\xE4");
+}
+
+TEST(ContinuesUtf8Test, RefusesWhatOnlyResemblesACharacter) {
+  for (const char* piece : {"\xC0\x80", "\xF0\x84\xB8\x96", "\xED\xA0\x80", "\xF4\x90", "\x80"}) {
+    std::string unfinished;
+    EXPECT_FALSE(continues_utf8(unfinished, piece)) << piece;
+  }
+  std::string unfinished = "\xE4\xB8";
+  EXPECT_FALSE(continues_utf8(unfinished, "a"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Capacities, Utf8CapacityTest, testing::Range<size_t>(1, 9));
 
 }  // namespace

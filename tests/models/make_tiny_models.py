@@ -9,6 +9,7 @@ chain-spm.gguf   llama, scripted: the greedy next token is a fixed function of t
 chains.json      what chain-spm.gguf says after each of its start tokens
 vocab-only.gguf  tiny-bpe without tensors
 no-vocab.gguf    tiny-spm's tensors without a vocabulary
+bad-norm.gguf    tiny-bpe with its norms in F16, which no kernel takes
 
 The random models never choose a special token greedily, so a test decides when they stop.
 """
@@ -193,7 +194,7 @@ class Architecture:
         return shapes
 
 
-Weights = dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
+Weights = dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.floating]]"]
 
 
 def random_weights(architecture: Architecture, vocabulary: Vocabulary, seed: int) -> Weights:
@@ -321,6 +322,9 @@ def main() -> None:
     bpe, words = bpe_vocabulary(), spm_words()
     write_model(folder / "tiny-bpe.gguf", llama, bpe, random_weights(llama, bpe, 1), CHATML)
     write_model(folder / "vocab-only.gguf", llama, bpe, {}, CHATML)
+    bad = random_weights(llama, bpe, 1)
+    halves = {name: bad[name].astype(np.float16) for name in bad if name.endswith("ffn_norm")}
+    write_model(folder / "bad-norm.gguf", llama, bpe, {**bad, **halves})
     spm_weights = random_weights(llama, words, 2)
     write_model(folder / "tiny-spm.gguf", llama, words, spm_weights)
     write_model(folder / "no-vocab.gguf", llama, None, spm_weights)

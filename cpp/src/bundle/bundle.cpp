@@ -23,13 +23,43 @@ bool is_projector(const fs::path& file) {
   return file.filename().u8string().rfind("mmproj", 0) == 0;
 }
 
-// "name-00002-of-00003.gguf" -> 2; nullopt for a file that is not a part of a split model.
-std::optional<int> split_part(const fs::path& file) {
-  static const std::regex pattern(R"(-(\d{5})-of-\d{5}\.gguf$)");
+// "name-00002-of-00003.gguf": the name with its dash, the part's number, the number of parts.
+const std::regex& split_pattern() {
+  static const std::regex pattern(R"((.*-)(\d{5})-of-(\d{5})\.gguf)");
+  return pattern;
+}
+
+bool is_later_part(const fs::path& file) {
   const std::string name = file.filename().u8string();
   std::smatch match;
-  if (!std::regex_search(name, match, pattern)) return std::nullopt;
-  return std::stoi(match[1].str());
+  return std::regex_match(name, match, split_pattern()) && std::stoi(match[2].str()) != 1;
+}
+
+// Anything but a regular file is refused before it is opened: opening a pipe would wait for a
+// writer.
+void require_readable_file(const fs::path& file, const std::string& what) {
+  std::error_code problem;
+  const auto status = fs::status(file, problem);
+  const std::string name = what + " " + quoted(file.u8string());
+  if (!fs::exists(status)) invalid(name + " does not exist");
+  if (!fs::is_regular_file(status)) invalid(name + " is not a file");
+  if (!std::ifstream(file, std::ios::binary)) invalid(name + " cannot be read");
+}
+
+// All files of the model whose first one is `model`.
+std::vector<fs::path> parts_of(const fs::path& model) {
+  const std::string name = model.filename().u8string();
+  std::smatch match;
+  if (!std::regex_match(name, match, split_pattern())) return {model};
+  std::vector<fs::path> parts;
+  const int count = std::stoi(match[3].str());
+  for (int part = 1; part <= count; ++part) {
+    std::string number = std::to_string(part);
+    number.insert(0, 5 - number.size(), '0');
+    parts.push_back(model.parent_path() /
+                    bundle_path(match[1].str() + number + "-of-" + match[3].str() + ".gguf"));
+  }
+  return parts;
 }
 
 // A manifest path as a file of the bundle; throws when it points outside.
@@ -47,10 +77,8 @@ std::optional<fs::path> text_model_of_manifest(const fs::path& bundle) {
   const fs::path manifest = bundle / manifest_name;
   std::error_code problem;
   if (!fs::exists(manifest, problem)) return std::nullopt;
+  require_readable_file(manifest, "manifest");
   std::ifstream file(manifest, std::ios::binary);
-  if (!file || !fs::is_regular_file(manifest, problem)) {
-    invalid(quoted(manifest.u8string()) + " is not a readable file");
-  }
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   const auto refuse = [&](const std::string& what) {
     invalid(quoted(manifest.u8string()) + ": " + what);
@@ -111,7 +139,7 @@ fs::path find_text_model(const std::string& bundle_dir) {
   const fs::path bundle = bundle_path(bundle_dir);
   std::vector<fs::path> models;
   for (const auto& file : text_entries(bundle_dir, ".gguf")) {
-    if (!is_projector(file) && split_part(file).value_or(1) == 1) models.push_back(file);
+    if (!is_projector(file) && !is_later_part(file)) models.push_back(file);
   }
   if (models.empty()) {
     invalid("bundle " + quoted(bundle_dir) + " has no text model: no text/*.gguf file");
@@ -125,15 +153,7 @@ fs::path find_text_model(const std::string& bundle_dir) {
     }
     model = *chosen;
   }
-  std::error_code problem;
-  const auto status = fs::status(model, problem);
-  if (!fs::exists(status)) invalid("text model " + quoted(model.u8string()) + " does not exist");
-  if (!fs::is_regular_file(status)) {
-    invalid("text model " + quoted(model.u8string()) + " is not a file");
-  }
-  if (!std::ifstream(model, std::ios::binary)) {
-    invalid("text model " + quoted(model.u8string()) + " cannot be read");
-  }
+  for (const auto& part : parts_of(model)) require_readable_file(part, "text model");
   return model;
 }
 

@@ -258,13 +258,25 @@ void Grammar::filter(std::vector<Candidate>& candidates) const {
   llama_grammar_apply_impl(*current_, &array);
   size_t kept = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (!std::isinf(entries[i].logit)) candidates[kept++] = candidates[i];
+    // llama.cpp takes overlong forms and the like for the characters they resemble.
+    std::string unfinished = unfinished_;
+    const bool admitted = !std::isinf(entries[i].logit) &&
+                          (model_->ends_generation(candidates[i].token)
+                               ? unfinished.empty()
+                               : continues_utf8(unfinished, model_->piece(candidates[i].token)));
+    if (admitted) candidates[kept++] = candidates[i];
   }
   candidates.resize(kept);
 }
 
-void Grammar::accept(int32_t token) { llama_grammar_accept_impl(*current_, token); }
+void Grammar::accept(int32_t token) {
+  llama_grammar_accept_impl(*current_, token);
+  if (!model_->ends_generation(token)) continues_utf8(unfinished_, model_->piece(token));
+}
 
-void Grammar::reset() { current_.reset(llama_grammar_clone_impl(*start_)); }
+void Grammar::reset() {
+  current_.reset(llama_grammar_clone_impl(*start_));
+  unfinished_.clear();
+}
 
 }  // namespace eliza::llama

@@ -40,8 +40,9 @@ class Grammar {
   using Pointer = std::unique_ptr<llama_grammar, Deleter>;
 
   const std::shared_ptr<const Model> model_;
-  Pointer start_;    // as parsed
-  Pointer current_;  // after the accepted tokens
+  Pointer start_;           // as parsed
+  Pointer current_;         // after the accepted tokens
+  std::string unfinished_;  // the beginning of a character that the accepted tokens end with
 };
 
 }  // namespace eliza::llama

@@ -2,6 +2,10 @@
 
 #include <llama.h>
 
+#include <algorithm>
+#include <array>
+#include <string>
+
 #include "bundle/bundle.h"
 #include "llama/runtime.h"
 #include "support/environment.h"
@@ -32,6 +36,8 @@ Model::Model(const std::string& path, int32_t n_gpu_layers) : gpu_layers_(n_gpu_
         throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it is not a decoder-only text model");
       }
       read_vocabulary();
+      check_vocabulary();
+      try_decoding();
     });
   } catch (const Error& problem) {
     if (model_ != nullptr) llama_model_free(model_);
@@ -61,6 +67,40 @@ void Model::read_vocabulary() {
   for (int32_t i = 0; i < count; ++i) {
     if (suppressed[i] >= 0 && suppressed[i] < vocabulary_size_)
       suppressed_.push_back(suppressed[i]);
+  }
+}
+
+// llama.cpp's RWKV tokenizer never ends on a byte that no token begins with.
+void Model::check_vocabulary() const {
+  if (llama_vocab_type(vocabulary_) != LLAMA_VOCAB_TYPE_RWKV) return;
+  std::array<bool, 256> known{};
+  for (int32_t token = 0; token < vocabulary_size_; ++token) {
+    const std::string bytes = piece(token);
+    if (bytes.size() == 1) known[static_cast<uint8_t>(bytes[0])] = true;
+  }
+  if (std::find(known.begin(), known.end(), false) != known.end()) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID, "its vocabulary lacks single bytes");
+  }
+}
+
+// A tensor of a type or shape that the kernels cannot take fails an assertion while decoding. On a
+// thread of ggml nothing could catch that; so the first tokens are decoded here, on this thread
+// alone, in a throwaway context: many rows and one, which run different kernels.
+void Model::try_decoding() const {
+  constexpr int32_t rows = 8;
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = 2 * rows;
+  params.n_batch = params.n_ubatch = rows;
+  params.n_threads = params.n_threads_batch = 1;
+  params.no_perf = true;
+  const std::unique_ptr<llama_context, decltype(&llama_free)> context(
+      llama_init_from_model(model_, params), llama_free);
+  if (!context) throw Error(ELIZA_ERR_BUNDLE_INVALID, "no context can be made for it");
+  std::array<llama_token, rows> tokens{};
+  for (const int32_t count : {rows, 1}) {
+    if (llama_decode(context.get(), llama_batch_get_one(tokens.data(), count)) != 0) {
+      throw Error(ELIZA_ERR_BUNDLE_INVALID, "it cannot decode a token");
+    }
   }
 }
 
@@ -119,6 +159,7 @@ std::shared_ptr<const Model> ModelSlot::load(int32_t n_gpu_layers) {
 }
 
 int32_t effective_gpu_layers(int32_t requested) {
+  ensure_runtime();
   const bool possible = llama_supports_gpu_offload();
   const auto use_gpu = environment_integer("ELIZA_LLM_USE_GPU", 0, 1);
   if (use_gpu == 1 && !possible) {

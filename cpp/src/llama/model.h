@@ -42,6 +42,8 @@ class Model {
 
  private:
   void read_vocabulary();
+  void check_vocabulary() const;
+  void try_decoding() const;
 
   llama_model* model_ = nullptr;
   const llama_vocab* vocabulary_ = nullptr;

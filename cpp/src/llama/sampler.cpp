@@ -179,7 +179,10 @@ void Sampler::penalise(std::vector<float>& logits, const std::vector<int32_t>& s
   recent.erase(std::unique(recent.begin(), recent.end()), recent.end());
   for (const int32_t token : recent) {
     float& logit = logits[static_cast<size_t>(token)];
-    logit = logit > 0 ? logit / penalty : logit * penalty;
+    // An infinity would turn unlikely into impossible, or certain.
+    const float penalised = logit > 0 ? logit / penalty : logit * penalty;
+    logit = std::clamp(penalised, std::numeric_limits<float>::lowest(),
+                       std::numeric_limits<float>::max());
   }
 }
 

@@ -3,6 +3,9 @@
 #include <llama.h>
 
 #include <algorithm>
+#include <future>
+#include <system_error>
+#include <thread>
 
 #include "llama/runtime.h"
 
@@ -37,9 +40,33 @@ std::unique_ptr<Grammar> make_grammar(const std::shared_ptr<const Model>& model,
   return std::make_unique<Grammar>(model, *settings.grammar);
 }
 
+// ggml aborts when a thread of a pool cannot be started, with the others running; so it is tried
+// out beforehand. Throws Error.
+void check_threads_start(int32_t threads) {
+  std::vector<std::thread> started;
+  std::promise<void> enough;
+  const std::shared_future<void> end = enough.get_future().share();
+  bool failed = false;
+  try {
+    while (started.size() + 1 < static_cast<size_t>(threads)) {
+      started.emplace_back([end] { end.wait(); });
+    }
+  } catch (const std::system_error&) {
+    failed = true;
+  }
+  enough.set_value();
+  for (auto& thread : started) thread.join();
+  if (failed) {
+    throw Error(ELIZA_ERR_OOM, "only " + std::to_string(started.size() + 1) + " of " +
+                                   std::to_string(threads) +
+                                   " compute threads can be started; lower ELIZA_LLM_THREADS");
+  }
+}
+
 ggml_threadpool* make_threadpool(int32_t threads) {
   // Without a pool of its own a context starts and joins its threads for every token.
   if (threads < 2) return nullptr;
+  check_threads_start(threads);
   ggml_threadpool_params params = ggml_threadpool_params_default(threads);
   // How long its threads watch for the next step before they sleep: milliseconds, which outlasts
   // the caller's work between two steps; the default of 50 keeps an idle stream busy for much
@@ -80,11 +107,11 @@ void Session::ContextDeleter::operator()(llama_context* context) const { llama_f
 
 Session::Session(std::shared_ptr<const Model> model, const StreamSettings& settings)
     : model_(std::move(model)),
-      threadpool_(make_threadpool(settings.threads)),
       max_tokens_(settings.max_tokens),
       sampler_(sampling_settings(*model_, settings), make_grammar(model_, settings)) {
   const std::string what = "the stream's context cannot be created";
   guarded(ELIZA_ERR_FFI_FAULT, what, [&](const LogCapture& log) {
+    threadpool_.reset(make_threadpool(settings.threads));
     const auto params = context_params(*model_, settings, cancelled_);
     context_.reset(llama_init_from_model(model_->get(), params));
     if (!context_) throw Error(ELIZA_ERR_FFI_FAULT, fault_message(what, "", log));

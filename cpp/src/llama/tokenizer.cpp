@@ -51,6 +51,8 @@ std::vector<int32_t> tokenize(const Model& model, std::string_view text, bool ad
                          static_cast<int32_t>(tokens.size()), add_special, parse_special);
       if (count >= 0) {
         tokens.resize(static_cast<size_t>(count));
+        // A vocabulary without the special tokens that its kind should have yields made-up ids.
+        model.check_token_ids(tokens.data(), tokens.size());
         return tokens;
       }
       if (count == std::numeric_limits<int32_t>::min()) {

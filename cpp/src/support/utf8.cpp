@@ -97,6 +97,19 @@ void Utf8Assembler::clear() {
   taken_ = 0;
 }
 
+bool continues_utf8(std::string& unfinished, std::string_view bytes) {
+  unfinished.append(bytes);
+  std::string_view rest = unfinished;
+  while (!rest.empty()) {
+    const Scan scan = scan_character(rest);
+    if (scan.kind == Scan::Kind::ill_formed) return false;
+    if (scan.kind == Scan::Kind::unfinished) break;
+    rest.remove_prefix(scan.length);
+  }
+  unfinished.erase(0, unfinished.size() - rest.size());
+  return true;
+}
+
 std::string to_valid_utf8(std::string_view bytes) {
   Utf8Assembler assembler;
   assembler.push(bytes);

@@ -35,6 +35,10 @@ class Utf8Assembler {
   std::string unfinished_;  // at most 3 bytes: the beginning of a character
 };
 
+// Whether `bytes`, after the `unfinished` beginning of a character, keep a text well-formed; they
+// may themselves end inside a character. Leaves the beginning they end with in `unfinished`.
+bool continues_utf8(std::string& unfinished, std::string_view bytes);
+
 // `bytes` with everything that is not UTF-8, and U+0000, replaced by U+FFFD.
 std::string to_valid_utf8(std::string_view bytes);
 
