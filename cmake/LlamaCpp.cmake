@@ -57,7 +57,7 @@ endforeach()
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   # The prefix map keeps the build machine's folders out of the library, where assertions name files.
   add_compile_options(-ffunction-sections -fdata-sections
-    "-ffile-prefix-map=${eliza_llama_source}=llama.cpp" "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
+    "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${eliza_llama_source}/=llama.cpp/")
 endif()
 set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
 add_subdirectory("${eliza_llama_source}" "${PROJECT_BINARY_DIR}/llama.cpp" EXCLUDE_FROM_ALL SYSTEM)

@@ -93,9 +93,14 @@ void Model::try_decoding() const {
   params.n_batch = params.n_ubatch = rows;
   params.n_threads = params.n_threads_batch = 1;
   params.no_perf = true;
+  // A pool of our own: one that ggml makes for a decode would leak with the assertion.
+  ggml_threadpool_params pool_params = ggml_threadpool_params_default(1);
+  const std::unique_ptr<ggml_threadpool, decltype(&ggml_threadpool_free)> threadpool(
+      ggml_threadpool_new(&pool_params), ggml_threadpool_free);
   const std::unique_ptr<llama_context, decltype(&llama_free)> context(
       llama_init_from_model(model_, params), llama_free);
   if (!context) throw Error(ELIZA_ERR_BUNDLE_INVALID, "no context can be made for it");
+  llama_attach_threadpool(context.get(), threadpool.get(), nullptr);
   std::array<llama_token, rows> tokens{};
   for (const int32_t count : {rows, 1}) {
     if (llama_decode(context.get(), llama_batch_get_one(tokens.data(), count)) != 0) {

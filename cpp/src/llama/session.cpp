@@ -64,8 +64,8 @@ void check_threads_start(int32_t threads) {
 }
 
 ggml_threadpool* make_threadpool(int32_t threads) {
-  // Without a pool of its own a context starts and joins its threads for every token.
-  if (threads < 2) return nullptr;
+  // Without a pool of its own a context makes one, and starts and joins its threads, for every
+  // token.
   check_threads_start(threads);
   ggml_threadpool_params params = ggml_threadpool_params_default(threads);
   // How long its threads watch for the next step before they sleep: milliseconds, which outlasts
@@ -115,7 +115,7 @@ Session::Session(std::shared_ptr<const Model> model, const StreamSettings& setti
     const auto params = context_params(*model_, settings, cancelled_);
     context_.reset(llama_init_from_model(model_->get(), params));
     if (!context_) throw Error(ELIZA_ERR_FFI_FAULT, fault_message(what, "", log));
-    if (threadpool_) llama_attach_threadpool(context_.get(), threadpool_.get(), nullptr);
+    llama_attach_threadpool(context_.get(), threadpool_.get(), nullptr);
     // llama.cpp rounds the context size up; the stream keeps to what was asked for.
     context_size_ = std::min(llama_n_ctx(context_.get()), params.n_ctx);
     const size_t batch_rows = llama_n_batch(context_.get());
