@@ -241,6 +241,12 @@ TEST_F(BundleTest, ModelWithAPipeForAPartIsRefused) {
   expect_refusal_with({"model-00002-of-00002.gguf", "is not a file"});
 }
 
+TEST_F(BundleTest, PipeThatClaimsToHaveNoPartsIsRefused) {
+  fs::create_directories(bundle_.path() / "text");
+  ASSERT_EQ(mkfifo((bundle_.path() / "text/model-00001-of-00000.gguf").c_str(), 0600), 0);
+  expect_refusal_with({"model-00001-of-00000.gguf", "is not a file"});
+}
+
 TEST_F(BundleTest, ModelWithAMissingPartIsRefused) {
   add("text/model-00001-of-00002.gguf");
   expect_refusal_with({"model-00002-of-00002.gguf", "does not exist"});

@@ -51,9 +51,9 @@ std::vector<fs::path> parts_of(const fs::path& model) {
   const std::string name = model.filename().u8string();
   std::smatch match;
   if (!std::regex_match(name, match, split_pattern())) return {model};
-  std::vector<fs::path> parts;
+  std::vector<fs::path> parts = {model};
   const int count = std::stoi(match[3].str());
-  for (int part = 1; part <= count; ++part) {
+  for (int part = 2; part <= count; ++part) {
     std::string number = std::to_string(part);
     number.insert(0, 5 - number.size(), '0');
     parts.push_back(model.parent_path() /
