@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import weakref
 from functools import partial
 from typing import Any, AsyncGenerator, Callable, Sequence, Union
 
 from .config import LlmStreamConfig
+from .handle import HandleOwner
 from .library import Library, TokenSequence, VerifierEvent
 from .loader import PathArgument
 from .stream import Generation, Stream
 
 
-class Context:
+class Context(HandleOwner):
     """An open bundle directory.
 
     The model is loaded by the first call that needs it, and shared by all streams. Any number of
@@ -30,8 +30,7 @@ class Context:
         """
         self.library = library if isinstance(library, Library) else Library(library)
         self.bundle = os.fspath(bundle)
-        self._handle = self.library.create(bundle)
-        self._finalizer = weakref.finalize(self, self._handle.close)
+        super().__init__(self.library.create(bundle))
 
     def open_stream(self, config: LlmStreamConfig | None = None, **fields: Any) -> Stream:
         """A stream with ``config``, changed by ``fields`` of the same names.
@@ -98,22 +97,6 @@ class Context:
     def set_verifier_callback(self, callback: Callable[[VerifierEvent], object] | None) -> None:
         """Has ``callback`` called after every verified draft, on the thread of the step."""
         self.library.set_verifier_callback(self._handle, callback)
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._handle.closed
-
-    def close(self) -> None:
-        """Frees the context, after calls in other threads have ended."""
-        self._handle.close()
-        self._finalizer.detach()
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
 
 def _configured(config: LlmStreamConfig | None, fields: dict[str, Any]) -> LlmStreamConfig:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Callable
+import weakref
+from typing import Any, Callable, TypeVar
 
 from .errors import ClosedHandle, ElizaError
 
@@ -99,3 +100,33 @@ class Handle:
     def _refuse_callback(self, thread: int, action: str) -> None:
         if thread in self._borrowers:
             raise ElizaError.because(f"this {self.kind} cannot be {action} inside its own callback")
+
+
+_Owner = TypeVar("_Owner", bound="HandleOwner")
+
+
+class HandleOwner:
+    """An object that closes its native handle: when told, as a context manager, or if forgotten."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, handle.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Frees the native object; returns when the calls that run in other threads have ended.
+
+        Those of a stream are cancelled, those of a context finish.
+        """
+        self._handle.close()
+        self._finalizer.detach()
+
+    def __enter__(self: _Owner) -> _Owner:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()

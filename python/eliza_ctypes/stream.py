@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -15,6 +14,7 @@ from typing import (
 )
 
 from .errors import InvalidArgument
+from .handle import HandleOwner
 from .library import Library, LlmStreamHandle, LlmStreamStep, TokenSequence
 from .loader import PathArgument
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
-class Stream:
+class Stream(HandleOwner):
     """One sequence of tokens on a model. ``Context.open_stream`` makes it.
 
     Iterating, with ``for`` or ``async for``, yields steps up to the final one; leaving the loop
@@ -32,11 +32,12 @@ class Stream:
     :meth:`close` aside; others wait. Everything raises ClosedHandle after :meth:`close`.
     """
 
+    _handle: LlmStreamHandle
+
     def __init__(self, library: Library, handle: LlmStreamHandle) -> None:
+        super().__init__(handle)
         self._library = library
-        self._handle = handle
         self._executor: ThreadPoolExecutor | None = None
-        self._finalizer = weakref.finalize(self, handle.close)
 
     def prefill(self, tokens: TokenSequence) -> None:
         """Appends tokens; after a final step this opens the next generation.
@@ -75,22 +76,6 @@ class Stream:
     def restore_slot(self, filename: PathArgument) -> None:
         """Takes a state that :meth:`save_slot` wrote."""
         self._library.llm_stream_restore_slot(self._handle, filename)
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._handle.closed
-
-    def close(self) -> None:
-        """Frees the stream; what runs in another thread is cancelled and waited for."""
-        self._handle.close()
-        self._finalizer.detach()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[LlmStreamStep]:
         done = False
