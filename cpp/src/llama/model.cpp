@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
+#include <string_view>
 
 #include "bundle/bundle.h"
 #include "llama/runtime.h"
@@ -57,9 +57,9 @@ void Model::read_vocabulary() {
   vocabulary_size_ = llama_vocab_n_tokens(vocabulary_);
   training_context_ = llama_model_n_ctx_train(model_);
   for (int32_t token = 0; token < vocabulary_size_; ++token) {
-    const char* text = llama_vocab_get_text(vocabulary_, token);
-    for (const char* spelling : thinking_spellings) {
-      if (std::string(text) == spelling) thinking_.push_back(token);
+    const std::string_view text = llama_vocab_get_text(vocabulary_, token);
+    for (const std::string_view spelling : thinking_spellings) {
+      if (text == spelling) thinking_.push_back(token);
     }
   }
   int32_t count = 0;
