@@ -106,11 +106,18 @@ typedef struct eliza_llm_stream_config_t {
   float top_p;          /* nucleus mass; outside (0,1): off; NaN is refused */
   int32_t top_k;        /* candidates kept; <= 0: off */
   float repeat_penalty; /* over the last 64 tokens of the sequence; 0 or 1: off; < 0 refused */
-  int32_t slot_id;      /* >= 0: prompt-cache slot; < 0: none */
-  const char* prompt_cache_key; /* prompt-cache key, or NULL */
-  int32_t draft_min;            /* fewest tokens worth drafting; >= 0 */
-  int32_t draft_max;            /* most tokens drafted per step, 0 to 1024; 0: no speculation */
-  const char* mtp_drafter_path; /* drafter model file, or NULL */
+  int32_t slot_id;      /* >= 0: names a conversation, like the key; < 0: does not */
+  const char* prompt_cache_key; /* names a conversation, or NULL: a closed stream's state is kept in
+                                   the context, and the next stream with the same slot_id and key
+                                   decodes of its prompt only what differs. Up to 1024 bytes, no
+                                   control characters. Results are those without a key */
+  int32_t draft_min;            /* fewest tokens worth drafting, 0 to 1024 */
+  int32_t draft_max;            /* most tokens drafted per step, 0 to 1024; 0: none, or 8 where a
+                                   drafter is named. Without one the model's own MTP head drafts,
+                                   else the stream's own tokens do. Output is that without drafts;
+                                   where drafting does not pay it pauses */
+  const char* mtp_drafter_path; /* drafter model file, or NULL: an MTP, EAGLE3 or DFlash head for
+                                   the model, or an ordinary model with the same vocabulary */
   const char* gbnf_grammar;     /* GBNF grammar with a rule named root, or NULL */
   int32_t disable_thinking;     /* nonzero: the model's thinking-start token is never generated */
   int32_t n_gpu_layers;         /* layers to offload; 0: the host's default; < 0: all. Without a GPU
@@ -129,11 +136,11 @@ ELIZA_INFERENCE_API int eliza_inference_llm_stream_supported(void);
 ELIZA_INFERENCE_API EliLlmStream* eliza_inference_llm_stream_open(
     EliInferenceContext* ctx, const eliza_llm_stream_config_t* cfg, char** out_error);
 
-/* Appends `num_tokens` (>= 1) prompt tokens and decodes them. After a final step it opens the next
- * generation on the same sequence, with a fresh max_tokens count. An id outside the vocabulary, or
- * a prompt that does not fit the context, is ELIZA_ERR_INVALID_ARG and leaves the stream as it was.
- * ELIZA_ERR_CANCELLED when cancelled meanwhile; whether the tokens then belong to the sequence is
- * open until a reset. */
+/* Appends `num_tokens` (>= 1) prompt tokens and decodes them; a prompt may come in parts. After a
+ * final step it opens the next generation on the same sequence, with a fresh max_tokens count. An
+ * id outside the vocabulary, or a prompt that does not fit the context, is ELIZA_ERR_INVALID_ARG
+ * and leaves the stream as it was. ELIZA_ERR_CANCELLED when cancelled meanwhile; whether the tokens
+ * then belong to the sequence is open until a reset. */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_prefill(EliLlmStream* stream,
                                                            const int32_t* token_ids,
                                                            size_t num_tokens, char** out_error);
@@ -161,12 +168,18 @@ ELIZA_INFERENCE_API int eliza_inference_llm_stream_next(EliLlmStream* stream, in
  * ELIZA_ERR_CANCELLED, and so does every later one until `reset` or `reset_keep`. */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_cancel(EliLlmStream* stream);
 
-/* Writes the stream's KV cache and tokens to `filename`. */
+/* Writes the stream's tokens and KV cache to `filename` (UTF-8), whole or not at all: on failure
+ * (ELIZA_ERR_INVALID_ARG with the reason: no such folder, not a file, read-only, disk full) a file
+ * that was there stays as it was. docs/slot-files.md describes the format. */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_save_slot(EliLlmStream* stream,
                                                              const char* filename,
                                                              char** out_error);
 
-/* Replaces the stream's state by one written with save_slot. */
+/* Replaces the stream's tokens and KV cache by those of a file that save_slot wrote; the next
+ * prefill appends to them. Sampler, counters and undelivered output start over as after a reset. A
+ * file of another model, context size, KV type or format, or a damaged one, is
+ * ELIZA_ERR_INVALID_ARG and leaves the stream as it was. ELIZA_ERR_CANCELLED on a cancelled stream.
+ */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_restore_slot(EliLlmStream* stream,
                                                                 const char* filename,
                                                                 char** out_error);
@@ -175,11 +188,11 @@ ELIZA_INFERENCE_API int eliza_inference_llm_stream_restore_slot(EliLlmStream* st
  * output dropped, cancel cleared. Returns ELIZA_OK or a negative code. */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_reset(EliLlmStream* stream);
 
-/* Like reset, but keeps the first n_keep tokens of the sequence (n_keep < 0 counts as 0) where
- * their state can be kept exactly; keeps fewer, down to 0, where it cannot. Returns how many were
- * kept: prefill goes on from there. What follows is what a fresh stream gives that prefills the
- * kept tokens and the new ones at once; for that, tokens that were generated, and some before the
- * cut, are decoded again along with the next prefill. */
+/* Like reset, but keeps the first n_keep tokens of the sequence (n_keep < 0 counts as 0). Returns
+ * how many were kept: prefill goes on from there. What follows is what a fresh stream gives that
+ * prefills the kept tokens and the new ones at once; for that, tokens that were generated, a few
+ * before the cut, and all of them where a sliding window has moved past the cut, are decoded again
+ * along with the next prefill. */
 ELIZA_INFERENCE_API int eliza_inference_llm_stream_reset_keep(EliLlmStream* stream, int32_t n_keep);
 
 /* Closes a stream; no call on it may be running. NULL is ignored. */
@@ -194,23 +207,26 @@ ELIZA_INFERENCE_API int eliza_inference_llm_kv_quant_supported(void);
 
 /* ------------------------------------------------------------ verifier ---- */
 
-/* One speculative step. Positions count output tokens from 0. The arrays are valid during the
- * callback only. */
+/* One speculative step. Positions count the output tokens of the generation from 0. The arrays are
+ * valid during the callback only. */
 typedef struct EliVerifierEvent {
   const int* accepted_token_ids; /* [n_accepted] */
   size_t n_accepted;
   int rejected_from;              /* first rejected position, -1 when none was */
   int rejected_to;                /* last rejected position, inclusive; -1 when none was */
-  const int* corrected_token_ids; /* [n_corrected] what replaced the rejected ones */
+  const int* corrected_token_ids; /* [n_corrected] the token at rejected_from instead; none where
+                                     the generation ended there or nothing was rejected */
   size_t n_corrected;
 } EliVerifierEvent;
 
 /* Called on the generating thread before `next` returns. It may call
- * eliza_inference_llm_stream_cancel and nothing else of this library. */
+ * eliza_inference_llm_stream_cancel and nothing else of this library. The tokens of a step that it
+ * cancels are still delivered. */
 typedef void (*eliza_verifier_cb)(const EliVerifierEvent* event, void* user_data);
 
-/* Sets the context's verifier callback; NULL clears it. ELIZA_ERR_NOT_IMPLEMENTED for a callback
- * where eliza_inference_llm_mtp_supported() is 0. `user_data` is passed through and may be NULL. */
+/* Sets the verifier callback of all streams of the context; NULL clears it. Waits for callbacks
+ * that run: when it returns, the one before is not called any more. ELIZA_ERR_INVALID_ARG from
+ * inside a callback. `user_data` is passed through and may be NULL. */
 ELIZA_INFERENCE_API int eliza_inference_set_verifier_callback(EliInferenceContext* ctx,
                                                               eliza_verifier_cb cb, void* user_data,
                                                               char** out_error);

@@ -229,22 +229,12 @@ TEST(StreamWithoutMessageTest, NullIsAnInvalidArgument) {
 
 // ------------------------------------------------------- functions of other builds
 
-int cannot_stream(Fixture& f, char** e) {
-  return eliza_inference_llm_stream_save_slot(f.stream.get(), "slot.bin", e);
-}
-
 template <typename Handle>
 int absent_handle(Handle* handle) {
   return handle == nullptr ? ELIZA_ERR_NOT_IMPLEMENTED : ELIZA_OK;
 }
 
 const BadCall absent_functions[] = {
-    {FN(llm_stream_save_slot), "slots", cannot_stream},
-    {FN(llm_stream_restore_slot), "slots",
-     CALL(eliza_inference_llm_stream_restore_slot(f.stream.get(), "slot.bin", e))},
-    {FN(set_verifier_callback), "speculative decoding",
-     CALL(eliza_inference_set_verifier_callback(
-         f.ctx.get(), [](const EliVerifierEvent*, void*) {}, nullptr, e))},
     {FN(tts_synthesize), "speech synthesis",
      CALL(eliza_inference_tts_synthesize(nullptr, nullptr, 0, nullptr, nullptr, 0, e))},
     {FN(tts_synthesize_stream), "speech synthesis",
@@ -301,7 +291,7 @@ TEST(AbiFactsTest, SupportedFunctionsTellWhatThisBuildHas) {
   EXPECT_EQ(eliza_inference_llm_stream_supported(), 1);
   EXPECT_EQ(eliza_inference_llm_kv_quant_supported(), 1);
   EXPECT_EQ(eliza_inference_tokenize_supported(), 1);
-  EXPECT_EQ(eliza_inference_llm_mtp_supported(), 0);
+  EXPECT_EQ(eliza_inference_llm_mtp_supported(), 1);
   EXPECT_EQ(eliza_inference_tts_stream_supported(), 0);
   EXPECT_EQ(eliza_inference_asr_stream_supported(), 0);
   EXPECT_EQ(eliza_inference_vad_supported(), 0);
@@ -430,6 +420,19 @@ INSTANTIATE_TEST_SUITE_P(
                     c.draft_max = 4;
                   }},
         BadConfig{"prompt_cache_key", "empty", [](Config& c) { c.prompt_cache_key = ""; }},
+        BadConfig{"prompt_cache_key", "100000 bytes",
+                  [](Config& c) { c.prompt_cache_key = long_name.c_str(); }},
+        BadConfig{"prompt_cache_key", "1025 bytes",
+                  [](Config& c) { c.prompt_cache_key = long_name.c_str() + 100000 - 1025; }},
+        BadConfig{"prompt_cache_key", "control characters",
+                  [](Config& c) { c.prompt_cache_key = "a\nb"; }},
+        BadConfig{"prompt_cache_key", "control characters",
+                  [](Config& c) { c.prompt_cache_key = "\x7F"; }},
+        BadConfig{"prompt_cache_key", "control characters",
+                  [](Config& c) {
+                    c.slot_id = 3;
+                    c.prompt_cache_key = "\t";
+                  }},
         BadConfig{"mtp_drafter_path", "empty", [](Config& c) { c.mtp_drafter_path = ""; }},
         BadConfig{"mtp_drafter_path", "/no/such/drafter.gguf",
                   [](Config& c) {
@@ -507,6 +510,12 @@ INSTANTIATE_TEST_SUITE_P(
                      c.repeat_penalty = 1e-45f;
                    }},
         GoodConfig{"prompt_cache_key", [](Config& c) { c.prompt_cache_key = "a chat"; }},
+        GoodConfig{"longest prompt_cache_key",
+                   [](Config& c) { c.prompt_cache_key = long_name.c_str() + 100000 - 1024; }},
+        GoodConfig{"prompt_cache_key in any alphabet",
+                   [](Config& c) { c.prompt_cache_key = "\u65e5\u672c \U0001f600"; }},
+        GoodConfig{"prompt_cache_key that is not UTF-8",
+                   [](Config& c) { c.prompt_cache_key = "\xFF\xFE"; }},
         GoodConfig{"F32 in capitals", [](Config& c) { c.cache_type_k = c.cache_type_v = "F32"; }},
         GoodConfig{"bF16 in mixed case",
                    [](Config& c) { c.cache_type_k = c.cache_type_v = "bF16"; }},
@@ -545,7 +554,7 @@ TEST_F(FixtureTest, LargerConfigOfALaterAbiIsAccepted) {
   EXPECT_NE(stream, nullptr);
 }
 
-TEST_F(FixtureTest, DraftingWithoutADrafterDecodesPlainly) {
+TEST_F(FixtureTest, FirstStepAfterAPromptDraftsNothing) {
   Config config = {};
   config.draft_max = 8;
   const Stream stream = open_stream(f().ctx, config);
@@ -739,6 +748,9 @@ INSTANTIATE_TEST_SUITE_P(
                     BadVariable{"ELIZA_LLM_SEED", {"x", "-1", "1.5", "4294967296", "0x1"}},
                     BadVariable{"ELIZA_LLM_USE_GPU", {"x", "-1", "2", "yes", "true"}},
                     BadVariable{"ELIZA_LLM_FLASH_ATTN", {"x", "1", "enabled", "autox"}},
+                    BadVariable{"ELIZA_LLM_DRAFT", {"x", "1", "on", "never", "auto "}},
+                    BadVariable{"ELIZA_LLM_CACHE_SLOTS", {"x", "-1", "1.5", "65537"}},
+                    BadVariable{"ELIZA_LLM_CACHE_MB", {"x", "-1", "0x10", "9999999999999"}},
                     BadVariable{"ELIZA_LLM_LOG", {"x", "1", "verbose", "debug "}},
                     BadVariable{"ELIZA_LLM_BACKEND", {"x", "llama", "litert", "llama.cpp "}}));
 
@@ -750,6 +762,9 @@ TEST_F(FixtureTest, GoodVariablesAreAccepted) {
       {"ELIZA_LLM_SEED", {"0", "4294967295"}},
       {"ELIZA_LLM_USE_GPU", {"0"}},
       {"ELIZA_LLM_FLASH_ATTN", {"auto", "ON", "Off"}},
+      {"ELIZA_LLM_DRAFT", {"auto", "Always"}},
+      {"ELIZA_LLM_CACHE_SLOTS", {"0", "65536"}},
+      {"ELIZA_LLM_CACHE_MB", {"0", "1", "2147483647"}},
       {"ELIZA_LLM_LOG", {"off", "OFF"}},
       {"ELIZA_LLM_BACKEND", {"llama.cpp", "LLAMACPP"}}};
   for (const auto& [name, values] : variables) {

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -26,7 +25,7 @@ class StreamTest : public testing::Test {
 
   // What a new stream generates after `prompt`.
   Generation fresh(const Tokens& prompt, size_t limit, const Config& config = {}) {
-    const Stream stream = open(config);
+    const Stream stream = open(unkeyed(config));
     prefill(stream, prompt);
     return generate(stream, limit);
   }
@@ -888,30 +887,17 @@ std::string use_model(const std::string& bundle_dir) {
 
 class BadModelTest : public testing::Test {
  protected:
-  // Writes each of `count` variants of a model file and uses it, in a child process that starts
-  // again behind a variant that killed it. Returns what went wrong.
+  // Writes each of `count` variants of a model file and uses it. Returns what went wrong.
   std::vector<std::string> problems_with(size_t count,
                                          const std::function<std::string(size_t)>& variant,
                                          const std::function<std::string(size_t)>& description) {
-    auto* at = static_cast<std::atomic<size_t>*>(mmap(nullptr, sizeof(std::atomic<size_t>),
-                                                      PROT_READ | PROT_WRITE,
-                                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    std::vector<std::string> problems;
-    for (*at = 0; *at < count; ++*at) {
-      const std::string outcome = outcome_in_child(
-          [&]() -> std::string {
-            for (; *at < count; ++*at) {
-              write_file(bundle_.path() / "text" / "model.gguf", variant(*at));
-              const std::string problem = use_model(bundle_.string());
-              if (!problem.empty()) return problem;
-            }
-            return "";
-          },
-          240);
-      if (!outcome.empty()) problems.push_back(description(*at) + ": " + outcome);
-    }
-    munmap(at, sizeof(std::atomic<size_t>));
-    return problems;
+    return problems_in_children(
+        count,
+        [&](size_t number) {
+          write_file(bundle_.path() / "text" / "model.gguf", variant(number));
+          return use_model(bundle_.string());
+        },
+        description);
   }
 
   // The failure that a file must give.

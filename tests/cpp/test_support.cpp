@@ -1,6 +1,7 @@
 #include "test_support.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,30 @@ std::string outcome_in_child(const std::function<std::string()>& work, unsigned 
   return outcome;
 }
 
+std::vector<std::string> problems_in_children(size_t count,
+                                              const std::function<std::string(size_t)>& work,
+                                              const std::function<std::string(size_t)>& description,
+                                              unsigned seconds) {
+  auto* at = static_cast<std::atomic<size_t>*>(mmap(nullptr, sizeof(std::atomic<size_t>),
+                                                    PROT_READ | PROT_WRITE,
+                                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::vector<std::string> problems;
+  for (*at = 0; *at < count; ++*at) {
+    const std::string outcome = outcome_in_child(
+        [&]() -> std::string {
+          for (; *at < count; ++*at) {
+            const std::string problem = work(*at);
+            if (!problem.empty()) return problem;
+          }
+          return "";
+        },
+        seconds);
+    if (!outcome.empty()) problems.push_back(description(*at) + ": " + outcome);
+  }
+  munmap(at, sizeof(std::atomic<size_t>));
+  return problems;
+}
+
 Context create_context(const std::string& bundle_dir) {
   OwnedMessage error;
   Context ctx(eliza_inference_create(bundle_dir.c_str(), error.out()));
@@ -269,6 +294,8 @@ Generation generate(const Stream& stream, size_t limit, size_t tokens_cap, size_
     if (step.status < 0) throw std::runtime_error(step.message);
     generation.tokens.insert(generation.tokens.end(), step.tokens.begin(), step.tokens.end());
     generation.text += step.text;
+    generation.drafted += step.drafted;
+    generation.accepted += step.accepted;
     generation.final = step.status == 1;
   }
   return generation;
@@ -281,6 +308,31 @@ eliza_llm_stream_config_t sampled_config() {
   config.top_p = 0.95f;
   config.repeat_penalty = 1.2f;
   return config;
+}
+
+eliza_llm_stream_config_t unkeyed(eliza_llm_stream_config_t config) {
+  config.slot_id = -1;
+  config.prompt_cache_key = nullptr;
+  return config;
+}
+
+Tokens concatenated(Tokens first, const Tokens& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+Tokens first_of(const Tokens& tokens, size_t count) {
+  return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+Tokens rest_of(const Tokens& tokens, size_t begin) {
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(begin), tokens.end()};
+}
+
+Tokens repeated(const Tokens& tokens, size_t times) {
+  Tokens all;
+  for (size_t i = 0; i < times; ++i) all = concatenated(all, tokens);
+  return all;
 }
 
 Tokens random_tokens(size_t count, int32_t lowest, int32_t highest, uint32_t seed) {

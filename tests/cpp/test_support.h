@@ -96,6 +96,14 @@ Output output_of(const std::function<void()>& work);
 // an empty string; otherwise what `work` returned, or how the child died.
 std::string outcome_in_child(const std::function<std::string()>& work, unsigned seconds = 60);
 
+// Runs `work(number)` for each number below `count` in a forked child, and in a new one from behind
+// a number that ended its child. Returns for each number that went wrong its description and what
+// `work` returned or how the child died. `seconds`: the time limit of a child.
+std::vector<std::string> problems_in_children(size_t count,
+                                              const std::function<std::string(size_t)>& work,
+                                              const std::function<std::string(size_t)>& description,
+                                              unsigned seconds = 240);
+
 // ----------------------------------------------------------------- the C ABI
 
 struct ContextCloser {
@@ -131,6 +139,8 @@ struct Generation {
   Tokens tokens;
   std::string text;
   bool final = false;
+  int32_t drafted = 0;
+  int32_t accepted = 0;
 };
 // Calls next until the final step or until `limit` tokens are there.
 Generation generate(const Stream& stream, size_t limit = 1000, size_t tokens_cap = 8,
@@ -138,6 +148,21 @@ Generation generate(const Stream& stream, size_t limit = 1000, size_t tokens_cap
 
 // A config of a sampler that depends on everything drawn before.
 eliza_llm_stream_config_t sampled_config();
+
+// `config` for a stream that takes up nothing of those before it: 0 is a prompt-cache slot too.
+eliza_llm_stream_config_t unkeyed(eliza_llm_stream_config_t config = {});
+
+// All tokens of both.
+Tokens concatenated(Tokens first, const Tokens& second);
+
+// The first `count` tokens.
+Tokens first_of(const Tokens& tokens, size_t count);
+
+// Those from `begin` on.
+Tokens rest_of(const Tokens& tokens, size_t begin);
+
+// `tokens`, `times` times.
+Tokens repeated(const Tokens& tokens, size_t times);
 
 // `count` ids between `lowest` and `highest`, the same ones for the same seed.
 Tokens random_tokens(size_t count, int32_t lowest, int32_t highest, uint32_t seed = 7);

@@ -333,5 +333,269 @@ TEST_F(ThreadsTest, StreamMayMoveFromThreadToThread) {
   EXPECT_EQ(tokens, expected);
 }
 
+// ------------------------------------------------------- speculation and prompt cache
+
+eliza_llm_stream_config_t drafting(const std::string& drafter = "") {
+  eliza_llm_stream_config_t config = {};
+  config.draft_max = 8;
+  if (!drafter.empty()) config.mtp_drafter_path = drafter.c_str();
+  return unkeyed(config);
+}
+
+class DraftingThreadsTest : public ThreadsTest {
+ protected:
+  EnvironmentVariable always_{"ELIZA_LLM_DRAFT", "always"};
+};
+
+TEST_F(DraftingThreadsTest, StreamsAnswerAsAlone) {
+  const struct {
+    const char* model;
+    const char* drafter;
+  } kinds[] = {{"tiny-bpe.gguf", "tiny-bpe.gguf"},
+               {"tiny-bpe.gguf", "tiny-bpe-draft.gguf"},
+               {"tiny-swa.gguf", nullptr},
+               {"tiny-mtp.gguf", nullptr},
+               {"tiny-eagle3-target.gguf", "tiny-eagle3.gguf"}};
+  for (const auto& [model, drafter] : kinds) {
+    const auto bundle = make_bundle(model);
+    const Context ctx = create_context(bundle->string());
+    const std::string path = drafter == nullptr ? "" : test_model(drafter).string();
+    std::vector<Tokens> alone;
+    for (int number = 0; number < 3; ++number) {
+      alone.push_back(answer_of(open_stream(ctx, unkeyed()), number));
+    }
+    in_parallel(3, [&](int number) {
+      for (int round = 0; round < 2; ++round) {
+        const Tokens answer = answer_of(open_stream(ctx, drafting(path)), number);
+        EXPECT_EQ(first_of(answer, 60), alone[static_cast<size_t>(number)]) << model;
+      }
+    });
+  }
+}
+
+TEST_F(DraftingThreadsTest, CancelStopsARunningGeneration) {
+  const auto bundle = make_bundle("chain-spm.gguf");
+  const Context ctx = create_context(bundle->string());
+  const std::string path = test_model("chain-spm.gguf").string();
+  const Stream stream = open_stream(ctx, drafting(path));
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<bool> running{false};
+    int last_status = 0;
+    std::thread generator([&] {
+      prefill(stream, {loop_start});
+      for (int steps = 1; last_status >= 0; ++steps) {
+        last_status = next(stream, 64, 256).status;
+        if (steps == 3) running = true;
+      }
+    });
+    wait_for(running);
+    eliza_inference_llm_stream_cancel(stream.get());
+    generator.join();
+    EXPECT_EQ(last_status, ELIZA_ERR_CANCELLED);
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+    prefill(stream, {loop_start});
+    EXPECT_EQ(generate(stream, 12).text.substr(0, 12), "abcabcabcabc");
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+  }
+}
+
+TEST_F(DraftingThreadsTest, WhatIsKeptAfterACancelIsExact) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const std::string path = test_model("tiny-bpe.gguf").string();
+  const Tokens expected = answer_of(open_stream(ctx, unkeyed()), 0);
+  const Stream stream = open_stream(ctx, drafting(path));
+  for (int round = 0; round < 10; ++round) {
+    prefill(stream, prompt_of(0));
+    std::atomic<bool> running{false};
+    std::thread generator([&] {
+      for (int status = 0; status == 0; running = true) status = next(stream, 64, 512).status;
+    });
+    wait_for(running);
+    for (int pause = 0; pause < 50 * round; ++pause) std::this_thread::yield();
+    eliza_inference_llm_stream_cancel(stream.get());
+    generator.join();
+    const int32_t kept = eliza_inference_llm_stream_reset_keep(stream.get(), 30);
+    ASSERT_EQ(kept, 30);
+    prefill(stream, rest_of(prompt_of(0), 30));
+    EXPECT_EQ(first_of(generate(stream, 60, 64, 512).tokens, 60), expected);
+    eliza_inference_llm_stream_reset(stream.get());
+  }
+}
+
+// An event is whole, and none comes after the call that took its callback away.
+TEST_F(DraftingThreadsTest, CallbackMayChangeWhileAStreamGenerates) {
+  const auto bundle = make_bundle("chain-spm.gguf");
+  const Context ctx = create_context(bundle->string());
+  const std::string path = test_model("chain-spm.gguf").string();
+  struct Counter {
+    std::atomic<int> calls{0};
+    std::atomic<bool> gone{false};
+  };
+  const auto count = [](const EliVerifierEvent* event, void* user_data) {
+    auto& counter = *static_cast<Counter*>(user_data);
+    EXPECT_FALSE(counter.gone);
+    EXPECT_LE(event->n_accepted, 8u);
+    ++counter.calls;
+  };
+  std::atomic<bool> done{false};
+  std::thread generator([&] {
+    const Stream stream = open_stream(ctx, drafting(path));
+    while (!done) {
+      prefill(stream, {loop_start});
+      generate(stream, 200, 64, 256);
+      eliza_inference_llm_stream_reset(stream.get());
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    Counter counter;
+    EXPECT_EQ(eliza_inference_set_verifier_callback(ctx.get(), count, &counter, nullptr), ELIZA_OK);
+    while (counter.calls < 3) std::this_thread::yield();
+    EXPECT_EQ(eliza_inference_set_verifier_callback(ctx.get(), nullptr, nullptr, nullptr),
+              ELIZA_OK);
+    counter.gone = true;
+  }
+  done = true;
+  generator.join();
+}
+
+TEST_F(ThreadsTest, StreamsOfDifferentThreadCountsAnswerAsAlone) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  std::vector<Tokens> alone;
+  std::vector<Stream> streams;
+  const char* counts[] = {"1", "2", "3", "4"};
+  for (int number = 0; number < 4; ++number) {
+    const EnvironmentVariable threads("ELIZA_LLM_THREADS", counts[number]);
+    alone.push_back(answer_of(open_stream(ctx, unkeyed()), number));
+    streams.push_back(open_stream(ctx, unkeyed()));
+  }
+  in_parallel(4, [&](int number) {
+    const auto index = static_cast<size_t>(number);
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(answer_of(streams[index], number), alone[index]);
+      eliza_inference_llm_stream_reset(streams[index].get());
+    }
+  });
+}
+
+// All want one key: whoever comes first gets what is parked, and nobody notices.
+TEST_F(ThreadsTest, StreamsOfOneKeyMayOpenAndCloseInParallel) {
+  const auto bundle = make_bundle("tiny-swa.gguf");
+  const Context ctx = create_context(bundle->string());
+  eliza_llm_stream_config_t config = unkeyed();
+  config.prompt_cache_key = "chat";
+  std::vector<Tokens> alone;
+  for (int number = 0; number < 3; ++number) {
+    alone.push_back(answer_of(open_stream(ctx, unkeyed()), number));
+  }
+  in_parallel(3, [&](int number) {
+    for (int round = 0; round < 6; ++round) {
+      const int asked = (number + round) % 3;
+      EXPECT_EQ(answer_of(open_stream(ctx, config), asked), alone[static_cast<size_t>(asked)]);
+    }
+  });
+}
+
+TEST_F(ThreadsTest, KeyOfACancelledPrefillStaysExact) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  eliza_llm_stream_config_t config = unkeyed();
+  config.prompt_cache_key = "chat";
+  const Tokens prompt = random_tokens(1500, 6, 300);
+  const Stream fresh = open_stream(ctx, unkeyed());
+  prefill(fresh, prompt);
+  const Tokens expected = generate(fresh, 10).tokens;
+  for (int round = 0; round < 4; ++round) {
+    {
+      const Stream stream = open_stream(ctx, config);
+      std::atomic<bool> started{false};
+      std::thread prefiller([&] {
+        started = true;
+        try_prefill(stream, random_tokens(1500, 6, 300, round % 2 == 0 ? 7 : 8));
+      });
+      wait_for(started);
+      eliza_inference_llm_stream_cancel(stream.get());
+      prefiller.join();
+    }
+    const Stream stream = open_stream(ctx, config);
+    prefill(stream, prompt);
+    EXPECT_EQ(generate(stream, 10).tokens, expected);
+  }
+}
+
+TEST_F(ThreadsTest, ContextMayBeDestroyedWhileKeyedStreamsClose) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  for (int round = 0; round < 10; ++round) {
+    Context ctx = create_context(bundle->string());
+    std::vector<Stream> streams;
+    for (int number = 0; number < 3; ++number) {
+      eliza_llm_stream_config_t config = {};
+      config.slot_id = number;
+      streams.push_back(open_stream(ctx, config));
+      prefill(streams.back(), prompt_of(number));
+    }
+    in_parallel(4, [&](int number) {
+      if (number == 3) {
+        ctx.reset();
+      } else {
+        streams[static_cast<size_t>(number)].reset();
+      }
+    });
+  }
+}
+
+TEST_F(ThreadsTest, EvictMayRunWhileKeyedStreamsOpenAndClose) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const Tokens expected = answer_of(open_stream(ctx, unkeyed()), 2);
+  eliza_llm_stream_config_t config = unkeyed();
+  config.prompt_cache_key = "chat";
+  std::atomic<int> running{2};
+  in_parallel(3, [&](int number) {
+    if (number == 0) {
+      while (running > 0) {
+        eliza_inference_mmap_evict(ctx.get(), "text", nullptr);
+        std::this_thread::yield();
+      }
+      return;
+    }
+    for (int round = 0; round < 4; ++round) {
+      EXPECT_EQ(answer_of(open_stream(ctx, config), 2), expected);
+    }
+    --running;
+  });
+}
+
+TEST_F(ThreadsTest, StreamsMaySaveToOneFileInParallel) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const Context ctx = create_context(bundle->string());
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "slot").string();
+  std::vector<Tokens> answers;
+  for (int number = 0; number < 3; ++number) {
+    answers.push_back(answer_of(open_stream(ctx, unkeyed()), number));
+  }
+  in_parallel(3, [&](int number) {
+    const Stream stream = open_stream(ctx, unkeyed());
+    prefill(stream, prompt_of(number));
+    for (int round = 0; round < 10; ++round) {
+      EXPECT_EQ(eliza_inference_llm_stream_save_slot(stream.get(), path.c_str(), nullptr),
+                ELIZA_OK);
+      // Whosoever it is, it is whole.
+      const Stream other = open_stream(ctx, unkeyed());
+      EXPECT_EQ(eliza_inference_llm_stream_restore_slot(other.get(), path.c_str(), nullptr),
+                ELIZA_OK);
+      const Tokens said = generate(other, 5).tokens;
+      bool known = false;
+      for (const Tokens& answer : answers) known = known || first_of(answer, 5) == said;
+      EXPECT_TRUE(known);
+    }
+  });
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()),
+                          std::filesystem::directory_iterator()),
+            1);
+}
+
 }  // namespace
 }  // namespace eliza::test

@@ -11,7 +11,13 @@ vocab-only.gguf  tiny-bpe without tensors
 no-vocab.gguf    tiny-spm's tensors without a vocabulary
 bad-norm.gguf    tiny-bpe with its norms in F16, which no kernel takes
 
+tiny-bpe-draft.gguf      llama, a smaller model with tiny-bpe's vocabulary and other weights
+tiny-mtp.gguf            hy_v3, a text model that brings a head for multi-token prediction
+tiny-eagle3.gguf         eagle3, a drafter that reads three layers of tiny-eagle3-target.gguf
+tiny-eagle3-target.gguf  llama, random weights, tiny-bpe's vocabulary
+
 The random models never choose a special token greedily, so a test decides when they stop.
+tiny-bpe-draft is hardly ever right about tiny-bpe; the other two drafters are right now and then.
 """
 
 from __future__ import annotations
@@ -186,11 +192,62 @@ class Architecture:
                 "ffn_up": (self.n_ff, embd),
                 "ffn_down": (embd, self.n_ff),
             }
-            if self.name == "gemma3":
+            if self.name in ("gemma3", "hy_v3"):
                 block["attn_q_norm"] = block["attn_k_norm"] = (self.head,)
+            if self.name == "gemma3":
                 block["post_attention_norm"] = block["post_ffw_norm"] = (embd,)
             shapes.update({f"blk.{layer}.{name}": shape for name, shape in block.items()})
         shapes["output"] = (n_vocab, embd)
+        return shapes
+
+
+@dataclass(frozen=True)
+class MultiTokenPrediction(Architecture):
+    """A transformer whose last block is no part of it, but the head that drafts."""
+
+    name: str = "hy_v3"
+    n_layer: int = 3
+
+    @property
+    def head_block(self) -> str:
+        return f"blk.{self.n_layer - 1}"
+
+    def write(self, writer: gguf.GGUFWriter) -> None:
+        super().write(writer)
+        writer.add_uint32(f"{self.name}.nextn_predict_layers", 1)
+        writer.add_expert_feed_forward_length(self.n_ff)  # required, also without experts
+
+    def tensors(self, n_vocab: int) -> dict[str, Shape]:
+        return {
+            **super().tensors(n_vocab),
+            f"{self.head_block}.nextn.enorm": (self.n_embd,),
+            f"{self.head_block}.nextn.hnorm": (self.n_embd,),
+            f"{self.head_block}.nextn.eh_proj": (self.n_embd, 2 * self.n_embd),
+        }
+
+
+@dataclass(frozen=True)
+class Eagle3(Architecture):
+    """One block that reads three layers of its target and borrows the target's embeddings."""
+
+    name: str = "eagle3"
+    n_head_kv: int = 4
+    n_layer: int = 1
+    target_layers: tuple[int, int, int] = (0, 1, 2)
+
+    def write(self, writer: gguf.GGUFWriter) -> None:
+        super().write(writer)
+        writer.add_array(f"{self.name}.target_layers", self.target_layers)
+        writer.add_uint32(f"{self.name}.target_hidden_size", self.n_embd)
+
+    def tensors(self, n_vocab: int) -> dict[str, Shape]:
+        shapes = super().tensors(n_vocab)
+        del shapes["token_embd"], shapes["output"]
+        shapes["fc"] = (self.n_embd, len(self.target_layers) * self.n_embd)
+        shapes["blk.0.attn_norm_2"] = (self.n_embd,)
+        for name in ("attn_q", "attn_k", "attn_v"):  # of the token beside the target's state
+            rows, columns = shapes[f"blk.0.{name}"]
+            shapes[f"blk.0.{name}"] = (rows, 2 * columns)
         return shapes
 
 
@@ -208,7 +265,39 @@ def random_weights(architecture: Architecture, vocabulary: Vocabulary, seed: int
             scale = 1.0 if name == "token_embd" else 2.0 / np.sqrt(shape[1])
             weights[name] = (generator.standard_normal(shape) * scale).astype(np.float32)
     text = (Kind.NORMAL, Kind.BYTE)
-    weights["output"][[kind not in text for kind in vocabulary.kinds]] = 0.0
+    if "output" in weights:
+        weights["output"][[kind not in text for kind in vocabulary.kinds]] = 0.0
+    return weights
+
+
+def shallow(weights: Weights) -> Weights:
+    """Blocks that add little, so that a drafter who knows only the last token is often right."""
+    return {
+        name: values * np.float32(0.02) if name.endswith(("attn_output", "ffn_down")) else values
+        for name, values in weights.items()
+    }
+
+
+def passes_on(weights: Weights, name: str, gain: float = 1.0) -> None:
+    """Let a projection pass on its first input, in a drafter the last token, and little else."""
+    identity = np.eye(*weights[name].shape, dtype=np.float32)
+    weights[name] = np.float32(gain) * identity + np.float32(0.05) * weights[name]
+
+
+def mtp_weights(architecture: MultiTokenPrediction, vocabulary: Vocabulary, seed: int) -> Weights:
+    weights = shallow(random_weights(architecture, vocabulary, seed))
+    passes_on(weights, f"{architecture.head_block}.nextn.eh_proj")
+    return weights
+
+
+def eagle3_weights(architecture: Eagle3, vocabulary: Vocabulary, seed: int) -> Weights:
+    """The token reaches the output through attention, so every token attends to itself."""
+    weights = shallow(random_weights(architecture, vocabulary, seed))
+    for name in ("attn_q", "attn_k"):
+        passes_on(weights, f"blk.0.{name}", gain=2.0)
+    for name in ("attn_v", "attn_output"):
+        passes_on(weights, f"blk.0.{name}")
+    weights["fc"] *= np.float32(0.1)
     return weights
 
 
@@ -328,6 +417,16 @@ def main() -> None:
     spm_weights = random_weights(llama, words, 2)
     write_model(folder / "tiny-spm.gguf", llama, words, spm_weights)
     write_model(folder / "no-vocab.gguf", llama, None, spm_weights)
+
+    draft = Architecture("llama", n_head=2, n_ff=64, n_layer=1)
+    draft_weights = random_weights(draft, bpe, 4)
+    write_model(folder / "tiny-bpe-draft.gguf", draft, bpe, draft_weights, CHATML)
+    mtp = MultiTokenPrediction()
+    write_model(folder / "tiny-mtp.gguf", mtp, bpe, mtp_weights(mtp, bpe, 5), CHATML)
+    target, eagle3 = Architecture("llama", n_layer=3), Eagle3()
+    target_weights = shallow(random_weights(target, bpe, 6))
+    write_model(folder / "tiny-eagle3-target.gguf", target, bpe, target_weights, CHATML)
+    write_model(folder / "tiny-eagle3.gguf", eagle3, bpe, eagle3_weights(eagle3, bpe, 7))
 
     gemma = Architecture("gemma3", n_layer=4, n_ctx=1024, window=16)
     write_model(folder / "tiny-swa.gguf", gemma, words, random_weights(gemma, words, 3))

@@ -62,6 +62,8 @@ int eliza_inference_mmap_evict(EliInferenceContext* ctx, const char* region_name
   return status_of(__func__, out_error, [&] {
     require(ctx, "ctx");
     require_text_region(region_name);
+    ctx->decoders->clear();
+    ctx->drafter.evict();
     ctx->text_model.evict();
     return ELIZA_OK;
   });

@@ -42,9 +42,17 @@ EliLlmStream* open_on_backend(eliza::LlmBackendFactory& factory, EliInferenceCon
 
 EliLlmStream* open_in_tree(EliInferenceContext* ctx, const eliza_llm_stream_config_t& cfg) {
   const auto settings = eliza::llama::read_stream_settings(cfg);
+  // Spare decoders use the model too; they must not keep it from being loaded anew.
+  if (ctx->text_model.is_loaded_otherwise(settings.n_gpu_layers)) ctx->decoders->clear();
+  eliza::llama::StreamResources resources;
+  resources.model = ctx->text_model.acquire(settings.n_gpu_layers);
+  if (settings.drafter_path) {
+    resources.drafter = ctx->drafter.acquire(*settings.drafter_path, resources.model);
+  }
+  resources.verifier = ctx->verifier;
+  resources.pool = ctx->decoders;
   auto stream = std::make_unique<EliLlmStream>();
-  stream->session = std::make_unique<eliza::llama::Session>(
-      ctx->text_model.acquire(settings.n_gpu_layers), settings);
+  stream->session = std::make_unique<eliza::llama::Session>(resources, settings);
   return stream.release();
 }
 
@@ -56,7 +64,7 @@ void require_file_name(const char* filename) {
 }  // namespace
 
 int eliza_inference_llm_stream_supported(void) { return 1; }
-int eliza_inference_llm_mtp_supported(void) { return 0; }
+int eliza_inference_llm_mtp_supported(void) { return 1; }
 int eliza_inference_llm_kv_quant_supported(void) { return 1; }
 
 EliLlmStream* eliza_inference_llm_stream_open(EliInferenceContext* ctx,
@@ -107,6 +115,12 @@ int eliza_inference_llm_stream_next(EliLlmStream* stream, int32_t* tokens_out, s
     if (drafter_accepted_out != nullptr) *drafter_accepted_out = 0;
     const auto delivery = stream->session->next(tokens_out, tokens_cap, text_out, text_cap);
     *num_tokens_out = delivery.tokens;
+    if (drafter_drafted_out != nullptr) {
+      *drafter_drafted_out = static_cast<int32_t>(delivery.drafted);
+    }
+    if (drafter_accepted_out != nullptr) {
+      *drafter_accepted_out = static_cast<int32_t>(delivery.accepted);
+    }
     return delivery.final ? 1 : 0;
   });
 }
@@ -126,7 +140,8 @@ int eliza_inference_llm_stream_save_slot(EliLlmStream* stream, const char* filen
     require(stream, "stream");
     if (stream->backend) return stream->backend->save_slot(filename, out_error);
     require_file_name(filename);
-    throw Error(ELIZA_ERR_NOT_IMPLEMENTED, "slots are not in this build");
+    stream->session->save_slot(filename);
+    return ELIZA_OK;
   });
 }
 
@@ -136,7 +151,8 @@ int eliza_inference_llm_stream_restore_slot(EliLlmStream* stream, const char* fi
     require(stream, "stream");
     if (stream->backend) return stream->backend->restore_slot(filename, out_error);
     require_file_name(filename);
-    throw Error(ELIZA_ERR_NOT_IMPLEMENTED, "slots are not in this build");
+    stream->session->restore_slot(filename);
+    return ELIZA_OK;
   });
 }
 
@@ -160,14 +176,11 @@ int eliza_inference_llm_stream_reset_keep(EliLlmStream* stream, int32_t n_keep) 
 
 void eliza_inference_llm_stream_close(EliLlmStream* stream) { delete stream; }
 
-int eliza_inference_set_verifier_callback(EliInferenceContext* ctx, eliza_verifier_cb cb, void*,
-                                          char** out_error) {
+int eliza_inference_set_verifier_callback(EliInferenceContext* ctx, eliza_verifier_cb cb,
+                                          void* user_data, char** out_error) {
   return status_of(__func__, out_error, [&] {
     require(ctx, "ctx");
-    // Nothing drafts in this build, so there is nothing a callback could be told.
-    if (cb != nullptr) {
-      throw Error(ELIZA_ERR_NOT_IMPLEMENTED, "speculative decoding is not in this build");
-    }
+    ctx->verifier->set(cb, user_data);
     return ELIZA_OK;
   });
 }

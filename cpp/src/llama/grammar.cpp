@@ -236,6 +236,12 @@ Grammar::Grammar(std::shared_ptr<const Model> model, const std::string& gbnf)
     parse_rules(parser, gbnf);
     const auto root = parser.symbol_ids.find(root_rule);
     if (root == parser.symbol_ids.end()) refuse("it has no rule named root");
+    for (const auto& rule : parser.rules) {
+      for (const auto& element : rule) {
+        names_tokens_ = names_tokens_ || element.type == LLAMA_GRETYPE_TOKEN ||
+                        element.type == LLAMA_GRETYPE_TOKEN_NOT;
+      }
+    }
     auto rules = parser.c_rules();
     start_.reset(
         llama_grammar_init_impl(model_->vocabulary(), rules.data(), rules.size(), root->second));
@@ -258,15 +264,21 @@ void Grammar::filter(std::vector<Candidate>& candidates) const {
   llama_grammar_apply_impl(*current_, &array);
   size_t kept = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    // llama.cpp takes overlong forms and the like for the characters they resemble.
-    std::string unfinished = unfinished_;
-    const bool admitted = !std::isinf(entries[i].logit) &&
-                          (model_->ends_generation(candidates[i].token)
-                               ? unfinished.empty()
-                               : continues_utf8(unfinished, model_->piece(candidates[i].token)));
-    if (admitted) candidates[kept++] = candidates[i];
+    if (!std::isinf(entries[i].logit) && can_follow(candidates[i].token)) {
+      candidates[kept++] = candidates[i];
+    }
   }
   candidates.resize(kept);
+}
+
+// What llama.cpp admits too lightly: it takes overlong forms and the like for the characters they
+// resemble, and a control token, which adds nothing to the text, for the characters of its name.
+bool Grammar::can_follow(int32_t token) const {
+  if (model_->ends_generation(token)) return unfinished_.empty();
+  const std::string piece = model_->piece(token);
+  if (piece.empty()) return names_tokens_;
+  std::string unfinished = unfinished_;
+  return continues_utf8(unfinished, piece);
 }
 
 void Grammar::accept(int32_t token) {

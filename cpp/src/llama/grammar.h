@@ -34,15 +34,18 @@ class Grammar {
   void reset();
 
  private:
+  bool can_follow(int32_t token) const;
+
   struct Deleter {
     void operator()(llama_grammar* grammar) const;
   };
   using Pointer = std::unique_ptr<llama_grammar, Deleter>;
 
   const std::shared_ptr<const Model> model_;
-  Pointer start_;           // as parsed
-  Pointer current_;         // after the accepted tokens
-  std::string unfinished_;  // the beginning of a character that the accepted tokens end with
+  Pointer start_;              // as parsed
+  Pointer current_;            // after the accepted tokens
+  bool names_tokens_ = false;  // the grammar does, not only characters
+  std::string unfinished_;     // the beginning of a character that the accepted tokens end with
 };
 
 }  // namespace eliza::llama

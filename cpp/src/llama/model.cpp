@@ -1,9 +1,12 @@
 #include "llama/model.h"
 
+#include <hash/xxhash/xxhash.h>
+#include <llama-model.h>
 #include <llama.h>
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <string_view>
 
 #include "bundle/bundle.h"
@@ -16,18 +19,46 @@ namespace {
 // How model families spell the token that begins a thinking section.
 constexpr const char* thinking_spellings[] = {"<think>", "[THINK]", "<|think|>", "<seed:think>"};
 
+// Hashes the size, the beginning, where the metadata are, and samples of the rest: the whole file
+// would take as long as reading it.
+uint64_t fingerprint_of(const std::filesystem::path& path) {
+  constexpr uintmax_t beginning = 1 << 20;
+  constexpr uintmax_t sample = 4096;
+  constexpr uintmax_t samples = 256;
+  std::ifstream file(path, std::ios::binary);
+  const uintmax_t size = std::filesystem::file_size(path);
+  std::vector<char> bytes(static_cast<size_t>(std::min(size, beginning)));
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  uint64_t hash = XXH64(bytes.data(), bytes.size(), size);
+  bytes.resize(sample);
+  for (uintmax_t i = 0; i < samples && size > beginning + sample; ++i) {
+    file.seekg(static_cast<std::streamoff>(beginning + (size - beginning - sample) * i / samples));
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    hash = XXH64(bytes.data(), bytes.size(), hash);
+  }
+  return hash;
+}
+
 }  // namespace
 
-Model::Model(const std::string& path, int32_t n_gpu_layers) : gpu_layers_(n_gpu_layers) {
+Model::Model(const std::string& path, int32_t n_gpu_layers, Use use)
+    : path_(path), gpu_layers_(n_gpu_layers) {
   ensure_runtime();
-  const std::string what = "text model " + quoted(path) + " cannot be loaded";
+  const std::string what =
+      (use == Use::text ? "text model " : "drafter ") + quoted(path) + " cannot be loaded";
   try {
     guarded(ELIZA_ERR_BUNDLE_INVALID, what, [&](const LogCapture& log) {
       llama_model_params params = llama_model_default_params();
       params.n_gpu_layers = n_gpu_layers;
+      params.load_mtp = true;  // mapped, so that streams without drafts pay nothing
       model_ = llama_model_load_from_file(path.c_str(), params);
       if (model_ == nullptr) throw Error(ELIZA_ERR_BUNDLE_INVALID, fault_message(what, "", log));
       vocabulary_ = llama_model_get_vocab(model_);
+      read_kind();
+      if (is_draft_head_) {
+        if (use == Use::drafting) return read_vocabulary();
+        throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it is a drafter and no text model");
+      }
       if (llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
         throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it has no vocabulary");
       }
@@ -38,6 +69,7 @@ Model::Model(const std::string& path, int32_t n_gpu_layers) : gpu_layers_(n_gpu_
       read_vocabulary();
       check_vocabulary();
       try_decoding();
+      fingerprint_ = fingerprint_of(path);
     });
   } catch (const Error& problem) {
     if (model_ != nullptr) llama_model_free(model_);
@@ -52,6 +84,22 @@ Model::Model(const std::string& path, int32_t n_gpu_layers) : gpu_layers_(n_gpu_
 }
 
 Model::~Model() { llama_model_free(model_); }
+
+bool Model::has_tensor(const std::string& name) const {
+  return model_->get_tensor(name.c_str()) != nullptr;
+}
+
+void Model::read_kind() {
+  std::array<char, 64> name{};
+  llama_model_meta_val_str(model_, "general.architecture", name.data(), name.size());
+  architecture_ = name.data();
+  const int32_t heads = llama_model_n_layer_nextn(model_);
+  const std::string last = "blk." + std::to_string(llama_model_n_layer(model_) + heads - 1);
+  has_mtp_head_ = heads > 0 && has_tensor(last + ".nextn.eh_proj.weight");
+  const bool has_trunk = has_tensor("blk.0.attn_norm.weight");
+  is_draft_head_ = architecture_ == "eagle3" || architecture_ == "dflash" ||
+                   architecture_ == "gemma4-assistant" || (has_mtp_head_ && !has_trunk);
+}
 
 void Model::read_vocabulary() {
   vocabulary_size_ = llama_vocab_n_tokens(vocabulary_);
@@ -87,7 +135,7 @@ void Model::check_vocabulary() const {
 // thread of ggml nothing could catch that; so the first tokens are decoded here, on this thread
 // alone, in a throwaway context: many rows and one, which run different kernels.
 void Model::try_decoding() const {
-  constexpr int32_t rows = 8;
+  constexpr int32_t rows = 4;
   llama_context_params params = llama_context_default_params();
   params.n_ctx = 2 * rows;
   params.n_batch = params.n_ubatch = rows;
@@ -146,6 +194,11 @@ std::shared_ptr<const Model> ModelSlot::acquire(int32_t n_gpu_layers) {
   return load(n_gpu_layers);
 }
 
+bool ModelSlot::is_loaded_otherwise(int32_t n_gpu_layers) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return model_ && model_->gpu_layers() != n_gpu_layers;
+}
+
 std::shared_ptr<const Model> ModelSlot::acquire_any() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return load(effective_gpu_layers(0));
@@ -161,6 +214,33 @@ std::shared_ptr<const Model> ModelSlot::load(int32_t n_gpu_layers) {
     model_ = std::make_shared<const Model>(find_text_model(bundle_dir_).string(), n_gpu_layers);
   }
   return model_;
+}
+
+std::shared_ptr<const Model> DrafterSlot::acquire(const std::string& path,
+                                                  const std::shared_ptr<const Model>& target) {
+  const auto file = bundle_path(path);
+  std::error_code problem;
+  if (std::filesystem::equivalent(file, target->path(), problem)) return target;
+  const auto written = std::filesystem::last_write_time(file, problem);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int32_t gpu_layers = target->gpu_layers();
+  const bool same = model_ && model_->path() == file.string() && written_ == written &&
+                    model_->gpu_layers() == gpu_layers;
+  if (!same) {
+    model_.reset();
+    try {
+      model_ = std::make_shared<const Model>(file.string(), gpu_layers, Model::Use::drafting);
+    } catch (const Error& reason) {
+      throw Error(ELIZA_ERR_INVALID_ARG, std::string("mtp_drafter_path: ") + reason.what());
+    }
+    written_ = written;
+  }
+  return model_;
+}
+
+void DrafterSlot::evict() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  model_.reset();
 }
 
 int32_t effective_gpu_layers(int32_t requested) {

@@ -1,6 +1,7 @@
 #include "llama/runtime.h"
 
 #include <llama.h>
+#include <log.h>
 
 #include <mutex>
 
@@ -20,6 +21,7 @@ void ensure_runtime() {
   static std::once_flag once;
   std::call_once(once, [] {
     install_log_capture();
+    common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // speculation would print to stderr
     ggml_set_abort_callback(on_ggml_abort);
     llama_backend_init();
   });

@@ -1,23 +1,13 @@
 #include "llama/session.h"
 
-#include <llama.h>
-
 #include <algorithm>
-#include <future>
-#include <system_error>
-#include <thread>
+#include <chrono>
 
 #include "llama/runtime.h"
+#include "llama/slot_file.h"
 
 namespace eliza::llama {
 namespace {
-
-constexpr llama_seq_id sequence_id = 0;
-
-// ggml's kernels switch at 4 rows (repacked weights), at 8 (attention without flash) and at 64
-// (flash attention); whole blocks of 64 rows take the same path in any batch that holds at least
-// one.
-constexpr size_t most_block_rows = 64;
 
 SamplingSettings sampling_settings(const Model& model, const StreamSettings& settings) {
   SamplingSettings sampling;
@@ -40,95 +30,112 @@ std::unique_ptr<Grammar> make_grammar(const std::shared_ptr<const Model>& model,
   return std::make_unique<Grammar>(model, *settings.grammar);
 }
 
-// ggml aborts when a thread of a pool cannot be started, with the others running; so it is tried
-// out beforehand. Throws Error.
-void check_threads_start(int32_t threads) {
-  std::vector<std::thread> started;
-  std::promise<void> enough;
-  const std::shared_future<void> end = enough.get_future().share();
-  bool failed = false;
-  try {
-    while (started.size() + 1 < static_cast<size_t>(threads)) {
-      started.emplace_back([end] { end.wait(); });
-    }
-  } catch (const std::system_error&) {
-    failed = true;
-  }
-  enough.set_value();
-  for (auto& thread : started) thread.join();
-  if (failed) {
-    throw Error(ELIZA_ERR_OOM, "only " + std::to_string(started.size() + 1) + " of " +
-                                   std::to_string(threads) +
-                                   " compute threads can be started; lower ELIZA_LLM_THREADS");
-  }
+Decoder::Shape decoder_shape(const StreamSettings& settings) {
+  Decoder::Shape shape;
+  shape.context_size = settings.context_size;
+  shape.batch_size = settings.batch_size;
+  shape.threads = settings.threads;
+  shape.outputs = 1;
+  shape.cache_type_k = settings.cache_type_k;
+  shape.cache_type_v = settings.cache_type_v;
+  shape.flash_attention = settings.flash_attention;
+  return shape;
 }
 
-ggml_threadpool* make_threadpool(int32_t threads) {
-  // Without a pool of its own a context makes one, and starts and joins its threads, for every
-  // token.
-  check_threads_start(threads);
-  ggml_threadpool_params params = ggml_threadpool_params_default(threads);
-  // How long its threads watch for the next step before they sleep: milliseconds, which outlasts
-  // the caller's work between two steps; the default of 50 keeps an idle stream busy for much
-  // longer.
-  params.poll = 1;
-  return ggml_threadpool_new(&params);
+std::unique_ptr<Decoder> take_decoder(const std::shared_ptr<DecoderPool>& pool,
+                                      const std::shared_ptr<const Model>& model,
+                                      const Decoder::Shape& shape, const std::string& key) {
+  return pool ? pool->take(model, shape, key) : std::make_unique<Decoder>(model, shape);
 }
 
-llama_context_params context_params(const Model& model, const StreamSettings& settings,
-                                    std::atomic<bool>& cancelled) {
-  llama_context_params params = llama_context_default_params();
-  int32_t context_size = settings.context_size;
-  if (model.training_context() > 0) context_size = std::min(context_size, model.training_context());
-  params.n_ctx = static_cast<uint32_t>(context_size);
-  params.n_batch = static_cast<uint32_t>(std::min(settings.batch_size, context_size));
-  params.n_ubatch = params.n_batch;
-  params.n_seq_max = 1;
-  params.n_outputs_max = 1;
-  params.n_threads = settings.threads;
-  params.n_threads_batch = settings.threads;
-  params.type_k = static_cast<ggml_type>(settings.cache_type_k);
-  params.type_v = static_cast<ggml_type>(settings.cache_type_v);
-  params.flash_attn_type = static_cast<llama_flash_attn_type>(settings.flash_attention);
-  params.no_perf = true;
-  params.swa_full = false;
-  params.abort_callback = [](void* flag) { return static_cast<std::atomic<bool>*>(flag)->load(); };
-  params.abort_callback_data = &cancelled;
-  return params;
-}
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 }  // namespace
 
-void Session::ThreadpoolDeleter::operator()(ggml_threadpool* pool) const {
-  ggml_threadpool_free(pool);
-}
-
-void Session::ContextDeleter::operator()(llama_context* context) const { llama_free(context); }
-
-Session::Session(std::shared_ptr<const Model> model, const StreamSettings& settings)
-    : model_(std::move(model)),
-      max_tokens_(settings.max_tokens),
+Session::Session(const StreamResources& resources, const StreamSettings& settings)
+    : model_(resources.model),
+      verifier_(resources.verifier),
+      pool_(resources.pool),
+      settings_(settings),
+      running_(settings.threads),
       sampler_(sampling_settings(*model_, settings), make_grammar(model_, settings)) {
-  const std::string what = "the stream's context cannot be created";
-  guarded(ELIZA_ERR_FFI_FAULT, what, [&](const LogCapture& log) {
-    threadpool_.reset(make_threadpool(settings.threads));
-    const auto params = context_params(*model_, settings, cancelled_);
-    context_.reset(llama_init_from_model(model_->get(), params));
-    if (!context_) throw Error(ELIZA_ERR_FFI_FAULT, fault_message(what, "", log));
-    llama_attach_threadpool(context_.get(), threadpool_.get(), nullptr);
-    // llama.cpp rounds the context size up; the stream keeps to what was asked for.
-    context_size_ = std::min(llama_n_ctx(context_.get()), params.n_ctx);
-    const size_t batch_rows = llama_n_batch(context_.get());
-    block_size_ = std::min(most_block_rows, batch_rows);
-    batch_size_ = batch_rows - batch_rows % block_size_;
-  });
-  sequence_.reserve(context_size_);
+  const auto pool = pool_.lock();
+  if (pool) pool_epoch_ = pool->epoch();
+  const bool drafts = settings.draft_max > 0;
+  auto shape = decoder_shape(settings);
+  shape.outputs = drafts ? static_cast<int32_t>(Decoder::many_rows) : 1;
+  decoder_ = take_decoder(pool, model_, shape, settings.cache_key);
+  decoder_->attach(&running_);
+  if (drafts) set_up_drafter(resources.drafter, pool);
+  restarted_ = true;
+  sequence_.reserve(decoder_->context_size());
 }
 
-Session::~Session() = default;
+void Session::set_up_drafter(const std::shared_ptr<const Model>& model,
+                             const std::shared_ptr<DecoderPool>& pool) {
+  const size_t most =
+      std::min(static_cast<size_t>(settings_.draft_max), decoder_->drafting_rows() - 1);
+  if (most == 0) {
+    if (!model) return;
+    throw Error(
+        ELIZA_ERR_INVALID_ARG,
+        "mtp_drafter_path: drafting would change the text or gain nothing, because this "
+        "model's kernels or cache do not give tokens in a batch the results of single ones, "
+        "or ELIZA_LLM_N_BATCH is 1; set no drafter");
+  }
+  if (!model) {
+    if (model_->has_mtp_head()) set_up_own_head(most);
+    if (!drafter_) drafter_ = make_ngram_drafter();
+  } else if (model->is_draft_head() || model->has_mtp_head()) {
+    check_head_fits(*model_, *model);
+    set_up_head(model, most);
+  } else {
+    check_same_vocabulary(*model_, *model);
+    draft_decoder_ = take_decoder(pool, model, decoder_shape(settings_), "");
+    draft_decoder_->attach(&running_);
+    drafter_ = make_model_drafter(*decoder_, *draft_decoder_, most);
+  }
+  budget_ = DraftBudget(drafter_->cost_of_one());
+}
+
+void Session::set_up_head(const std::shared_ptr<const Model>& model, size_t most) {
+  auto shape = decoder_shape(settings_);
+  if (model->architecture() == "dflash") shape.outputs = static_cast<int32_t>(most + 1);
+  head_decoder_ = std::make_unique<Decoder>(model, shape, *decoder_);
+  head_decoder_->attach(&running_);
+  drafter_ = make_head_drafter(*decoder_, *head_decoder_, most);
+}
+
+// A head that llama.cpp cannot run is as good as none: nobody has asked for it.
+void Session::set_up_own_head(size_t most) {
+  try {
+    set_up_head(model_, most);
+  } catch (const Error&) {
+    head_decoder_.reset();
+  }
+}
+
+Session::~Session() {
+  // Before the decoders they use.
+  drafter_.reset();
+  head_decoder_.reset();
+  const auto pool = pool_.lock();
+  if (!pool || damaged_) return;
+  const DecoderPool::Limits limits{settings_.cache_slots, settings_.cache_bytes, pool_epoch_};
+  if (draft_decoder_) pool->give_back(std::move(draft_decoder_), "", limits);
+  pool->give_back(std::move(decoder_), settings_.cache_key, limits);
+}
 
 void Session::check_cancelled() const {
-  if (cancelled_.load()) {
+  if (running_.is_cancelled()) {
     throw Error(ELIZA_ERR_CANCELLED, "the stream was cancelled; reset it to go on");
   }
 }
@@ -136,10 +143,11 @@ void Session::check_cancelled() const {
 void Session::prefill(const int32_t* tokens, size_t count) {
   check_cancelled();
   model_->check_token_ids(tokens, count);
-  if (count > context_size_ - sequence_.size()) {
+  const size_t context_size = decoder_->context_size();
+  if (count > context_size - sequence_.size()) {
     throw Error(ELIZA_ERR_INVALID_ARG,
                 std::to_string(count) + " tokens do not fit the context: " +
-                    std::to_string(sequence_.size()) + " of " + std::to_string(context_size_) +
+                    std::to_string(sequence_.size()) + " of " + std::to_string(context_size) +
                     " positions are taken; reset the stream, shorten the prompt or raise "
                     "ELIZA_LLM_N_CTX");
   }
@@ -149,16 +157,23 @@ void Session::prefill(const int32_t* tokens, size_t count) {
     sampler_.restart_grammar();
   }
   sequence_.insert(sequence_.end(), tokens, tokens + count);
-  logits_ready_ = false;
+  // A prompt that comes in parts is as good as whole: the end of the part before is decoded again
+  // with this one. As long as the cache holds all of them, cutting it waits.
+  if (!generating_) restarted_ = true;
+  if (restarted_ && decoder_->holds(sequence_)) return;
   decode_waiting();
 }
 
 Session::Delivery Session::next(int32_t* tokens, size_t token_capacity, char* text,
                                 size_t text_capacity) {
   check_cancelled();
-  if (undelivered_.empty() && !text_.has_text() && !ended_) step();
-
   Delivery delivery;
+  if (undelivered_.empty() && !text_.has_text() && !ended_) {
+    const auto verdict = step();
+    delivery.drafted = verdict.drafted;
+    delivery.accepted = verdict.accepted;
+  }
+
   delivery.tokens = std::min(token_capacity, undelivered_.size());
   const auto delivered = undelivered_.begin() + static_cast<std::ptrdiff_t>(delivery.tokens);
   std::copy(undelivered_.begin(), delivered, tokens);
@@ -173,23 +188,120 @@ Session::Delivery Session::next(int32_t* tokens, size_t token_capacity, char* te
   return delivery;
 }
 
-void Session::step() {
+Session::Verdict Session::step() {
   if (sequence_.empty()) {
     throw Error(ELIZA_ERR_INVALID_ARG, "nothing was prefilled; prefill a prompt first");
   }
-  if (sequence_.size() >= context_size_) return end_generation();
-  if (!logits_ready_) decode_waiting();
+  if (sequence_.size() >= decoder_->context_size()) {
+    end_generation();
+    return {};
+  }
+  const Stopwatch watch;
+  double drafting_seconds = 0;
+  const bool one_waits = !restarted_ && decoder_->tokens().size() + 1 == sequence_.size();
+  if (one_waits && drafter_) {
+    const size_t most = affordable_drafts();
+    std::vector<int32_t> drafts;
+    if (most > 0) decoding([&] { drafts = drafter_->draft(sequence_, most); });
+    // The end of the generation is no token to deliver, and nothing comes behind it.
+    const auto ends = [&](int32_t token) { return model_->ends_generation(token); };
+    drafts.erase(std::find_if(drafts.begin(), drafts.end(), ends), drafts.end());
+    check_cancelled();
+    drafting_seconds = watch.seconds();
+    if (!drafts.empty() && drafts.size() >= static_cast<size_t>(settings_.draft_min)) {
+      const size_t before = sequence_.size();
+      const auto verdict = step_with(drafts);
+      budget_.draft_step(verdict.drafted, sequence_.size() - before, watch.seconds());
+      return verdict;
+    }
+  }
+  step_plainly();
+  if (one_waits) budget_.plain_step(watch.seconds() - drafting_seconds, drafting_seconds);
+  return {};
+}
+
+// As many as the kernels, the budget, max_tokens and the context allow: a draft that could not be
+// delivered is not made.
+size_t Session::affordable_drafts() const {
+  size_t most = std::min(static_cast<size_t>(settings_.draft_max), decoder_->drafting_rows() - 1);
+  most = std::min(most, decoder_->context_size() - sequence_.size() - 1);
+  if (settings_.max_tokens > 0) {
+    most = std::min(most, static_cast<size_t>(settings_.max_tokens - generated_ - 1));
+  }
+  return settings_.always_draft ? most : budget_.affordable(most, drafter_->lag(sequence_));
+}
+
+void Session::step_plainly() {
+  decode_waiting();
+  draw(decoder_->last_logits());
+}
+
+// Verifies drafts: decodes them behind the last token in one batch and draws from each row what
+// would have been drawn without them, as long as it is what was drafted.
+Session::Verdict Session::step_with(const std::vector<int32_t>& drafts) {
+  std::vector<int32_t> rows = drafts;
+  rows.insert(rows.begin(), sequence_.back());
+  const size_t begin = decoder_->tokens().size();
+  decoding([&] {
+    decoder_->decode_rows(rows);
+    drafter_->follow(decoder_->tokens(), begin, /*prompt=*/false);
+  });
+  const auto first_position = static_cast<size_t>(generated_);
+  size_t accepted = 0;
+  bool drawn = true;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    try {
+      drawn = draw(decoder_->row_logits(row));
+    } catch (const Error&) {
+      if (row > 0) break;  // what was drawn before is good; the next step meets the failure again
+      decoder_->accept_rows(1);
+      throw;
+    }
+    if (!drawn || row == drafts.size() || sequence_.back() != drafts[row]) break;
+    ++accepted;
+  }
+  // The last token of the sequence waits to be decoded, unless nothing was drawn after it.
+  decoder_->accept_rows(accepted + 1);
+  drafter_->accept(accepted);
+  report(drafts, accepted, first_position);
+  return {drafts.size(), accepted};
+}
+
+void Session::report(const std::vector<int32_t>& drafts, size_t accepted,
+                     size_t first_position) const {
+  EliVerifierEvent event{};
+  event.accepted_token_ids = drafts.data();
+  event.n_accepted = accepted;
+  event.rejected_from = event.rejected_to = -1;
+  if (accepted < drafts.size()) {
+    event.rejected_from = static_cast<int>(first_position + accepted);
+    event.rejected_to = static_cast<int>(first_position + drafts.size() - 1);
+    if (static_cast<size_t>(generated_) > first_position + accepted) {
+      event.corrected_token_ids = &sequence_.back();
+      event.n_corrected = 1;
+    }
+  }
+  verifier_->report(event);
+}
+
+// Draws a token and appends it; false where it ends the generation instead.
+bool Session::draw(const float* logits) {
   const int32_t token = guarded(ELIZA_ERR_FFI_FAULT, "sampling failed", [&](const LogCapture&) {
-    const float* logits = llama_get_logits_ith(context_.get(), -1);
     return sampler_.draw(logits, model_->vocabulary_size(), sequence_);
   });
-  if (model_->ends_generation(token)) return end_generation();
+  generating_ = true;
+  if (model_->ends_generation(token)) {
+    end_generation();
+    return false;
+  }
   sequence_.push_back(token);
-  logits_ready_ = false;
   undelivered_.push_back(token);
   text_.push(model_->piece(token));
   ++generated_;
-  if (generated_ == max_tokens_ || sequence_.size() >= context_size_) end_generation();
+  if (generated_ == settings_.max_tokens || sequence_.size() >= decoder_->context_size()) {
+    end_generation();
+  }
+  return true;
 }
 
 void Session::end_generation() {
@@ -197,74 +309,106 @@ void Session::end_generation() {
   text_.finish();
 }
 
+// Keeps of the cache what the new sequence can use.
+void Session::take_up() {
+  if (!restarted_) return;
+  decoder_->rewind(decoder_->reusable(sequence_));
+  restarted_ = false;
+}
+
 void Session::decode_waiting() {
-  while (decoded_ < sequence_.size()) {
-    check_cancelled();
-    const size_t to_boundary = batch_size_ - decoded_ % batch_size_;
-    decode_batch(std::min(to_boundary, sequence_.size() - decoded_));
+  const bool prompt = restarted_ || decoder_->tokens().size() + 1 < sequence_.size();
+  take_up();
+  // The logits of the last token are wanted too; and a step that failed may have left drafts behind
+  // it.
+  const size_t decoded = decoder_->tokens().size();
+  if (decoded > sequence_.size() ||
+      (decoded == sequence_.size() && decoder_->last_logits() == nullptr)) {
+    decoder_->rewind(sequence_.size() - 1);
   }
-  logits_ready_ = true;
-}
-
-void Session::decode_batch(size_t count) {
-  guarded(ELIZA_ERR_FFI_FAULT, "decoding failed", [&](const LogCapture& log) {
-    const size_t begin = decoded_;
-    const auto batch = llama_batch_get_one(sequence_.data() + begin, static_cast<int32_t>(count));
-    const int32_t status = llama_decode(context_.get(), batch);
-    if (status == 0) {
-      decoded_ += count;
-      const bool exact = begin == exact_ && count >= block_size_;
-      if (exact) exact_ = decoded_ - decoded_ % block_size_;
-      return;
-    }
-    // Parts of an interrupted batch may have stayed in the cache.
-    decoded_ = static_cast<size_t>(
-        llama_memory_seq_pos_max(llama_get_memory(context_.get()), sequence_id) + 1);
-    rewind(begin);
+  while (decoder_->tokens().size() < sequence_.size()) {
     check_cancelled();
-    throw Error(ELIZA_ERR_FFI_FAULT,
-                fault_message("decoding failed", "status " + std::to_string(status), log));
-  });
-}
-
-// Makes the cache hold the first `count` tokens, or none where a cut there is not possible.
-void Session::rewind(size_t count) {
-  if (count >= decoded_) return;
-  const auto memory = llama_get_memory(context_.get());
-  const auto position = static_cast<llama_pos>(count);
-  // A sliding-window layer at position `count` looks back over the window; where cells of it were
-  // recycled already the cut would succeed and the result be wrong.
-  const llama_pos window = llama_model_n_swa(model_->get());
-  const bool window_whole = window <= 0 || llama_memory_seq_pos_min(memory, sequence_id) <=
-                                               std::max(0, position - window);
-  if (count == 0 || !window_whole || !llama_memory_seq_rm(memory, sequence_id, position, -1)) {
-    llama_memory_clear(memory, /*data=*/false);
-    count = 0;
+    const size_t begin = decoder_->tokens().size();
+    decoding([&] {
+      decoder_->decode_some_of(sequence_);
+      if (drafter_) drafter_->follow(decoder_->tokens(), begin, prompt);
+    });
   }
-  decoded_ = count;
-  exact_ = std::min(exact_, count);
 }
 
-void Session::reset() { reset_keep(0); }
+// Runs `work`, which decodes. An interrupted decode fails as any other.
+template <typename Work>
+void Session::decoding(const Work& work) {
+  try {
+    work();
+  } catch (const Error&) {
+    check_cancelled();
+    damaged_ = true;
+    throw;
+  }
+}
 
-size_t Session::reset_keep(size_t count) {
-  count = std::min(count, sequence_.size());
-  // At least a block is left to decode, so that the kernels for many rows do it.
-  const size_t blocks = count < block_size_ ? 0 : (count - block_size_) / block_size_;
-  const size_t reusable = std::min(exact_, blocks * block_size_);
-  rewind(reusable);
-  // Tokens behind the reusable ones are kept too and wait to be decoded; a lost window is
-  // different, nothing of the state survives it and the caller should know.
-  const size_t kept = decoded_ < reusable ? 0 : count;
-  sequence_.resize(kept);
-  logits_ready_ = false;
+// Tokens of the sequence that the caller knows.
+size_t Session::delivered() const { return sequence_.size() - undelivered_.size(); }
+
+void Session::start_over() {
   generated_ = 0;
   ended_ = false;
   undelivered_.clear();
   text_.clear();
   sampler_.reset();
-  cancelled_.store(false);
-  return kept;
+  running_.cancelled().store(false);
+}
+
+void Session::reset() { reset_keep(0); }
+
+size_t Session::reset_keep(size_t count) {
+  sequence_.resize(std::min(count, delivered()));
+  decoder_->rewind(sequence_.size());
+  restarted_ = true;
+  generating_ = false;
+  start_over();
+  return sequence_.size();
+}
+
+SlotIdentity Session::slot_identity() const {
+  SlotIdentity identity;
+  identity.model = model_->fingerprint();
+  identity.vocabulary_size = static_cast<uint32_t>(model_->vocabulary_size());
+  identity.context_size = static_cast<uint32_t>(decoder_->context_size());
+  identity.cache_type_k = static_cast<uint32_t>(settings_.cache_type_k);
+  identity.cache_type_v = static_cast<uint32_t>(settings_.cache_type_v);
+  identity.flash_attention = decoder_->flash_attention();
+  return identity;
+}
+
+void Session::save_slot(const std::string& filename) {
+  take_up();
+  // The rest is decoded again, as drafts are: in one batch that gives what single tokens give.
+  decoder_->rewind(delivered());
+  Slot slot;
+  slot.sequence.assign(sequence_.begin(),
+                       sequence_.begin() + static_cast<std::ptrdiff_t>(delivered()));
+  slot.generating = generating_;
+  slot.state = decoder_->save();
+  write_slot(filename, slot_identity(), slot);
+}
+
+void Session::restore_slot(const std::string& filename) {
+  check_cancelled();
+  auto slot = read_slot(filename, slot_identity());
+  model_->check_token_ids(slot.sequence.data(), slot.sequence.size());
+  const auto before = decoder_->save();
+  try {
+    decoder_->restore(slot.state);
+  } catch (const Error& reason) {
+    decoder_->restore(before);
+    throw Error(ELIZA_ERR_INVALID_ARG, "slot file " + quoted(filename) + ": " + reason.what());
+  }
+  sequence_ = std::move(slot.sequence);
+  generating_ = slot.generating;
+  restarted_ = false;
+  start_over();
 }
 
 }  // namespace eliza::llama

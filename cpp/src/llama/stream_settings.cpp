@@ -24,8 +24,12 @@ namespace {
 
 constexpr int32_t default_context = 8192;
 constexpr int32_t default_batch = 512;
+constexpr int32_t default_draft = 8;
 constexpr int32_t most_drafted = 1024;
 constexpr int32_t most_threads = 512;
+constexpr size_t longest_cache_key = 1024;
+constexpr int32_t default_cache_slots = 16;
+constexpr int32_t default_cache_megabytes = 1024;
 
 struct CacheType {
   const char* name;
@@ -64,7 +68,10 @@ ggml_type cache_type(const char* field, const char* name) {
 }
 
 void check_drafting(const eliza_llm_stream_config_t& config) {
-  if (config.draft_min < 0) refuse("draft_min", std::to_string(config.draft_min), "0 or more");
+  if (config.draft_min < 0 || config.draft_min > most_drafted) {
+    refuse("draft_min", std::to_string(config.draft_min),
+           "a number from 0 to " + std::to_string(most_drafted));
+  }
   if (config.draft_max < 0 || config.draft_max > most_drafted) {
     refuse("draft_max", std::to_string(config.draft_max),
            "a number from 0 to " + std::to_string(most_drafted));
@@ -80,6 +87,24 @@ void check_drafting(const eliza_llm_stream_config_t& config) {
       refuse("mtp_drafter_path", quoted(config.mtp_drafter_path), "an existing model file");
     }
   }
+}
+
+// Both fields together name a conversation. A key has no control characters, so the separator is
+// none of its own.
+std::string cache_key(const eliza_llm_stream_config_t& config) {
+  refuse_empty("prompt_cache_key", config.prompt_cache_key);
+  const std::string key = config.prompt_cache_key == nullptr ? "" : config.prompt_cache_key;
+  if (key.size() > longest_cache_key) {
+    refuse("prompt_cache_key", std::to_string(key.size()) + " bytes long",
+           "at most " + std::to_string(longest_cache_key) + " bytes");
+  }
+  for (const char character : key) {
+    if (static_cast<unsigned char>(character) < 0x20 || character == 0x7f) {
+      refuse("prompt_cache_key", quoted(key), "a text without control characters");
+    }
+  }
+  if (config.slot_id < 0) return key;
+  return std::to_string(config.slot_id) + '\n' + key;
 }
 
 int32_t usable_processors() {
@@ -110,7 +135,6 @@ StreamSettings read_stream_settings(const eliza_llm_stream_config_t& config) {
   if (config.repeat_penalty < 0) {
     refuse("repeat_penalty", std::to_string(config.repeat_penalty), "0 or more");
   }
-  refuse_empty("prompt_cache_key", config.prompt_cache_key);
   refuse_empty("gbnf_grammar", config.gbnf_grammar);
   check_drafting(config);
 
@@ -126,6 +150,14 @@ StreamSettings read_stream_settings(const eliza_llm_stream_config_t& config) {
   settings.cache_type_k = cache_type("cache_type_k", config.cache_type_k);
   settings.cache_type_v = cache_type("cache_type_v", config.cache_type_v);
 
+  settings.cache_key = cache_key(config);
+  settings.draft_min = config.draft_min;
+  settings.draft_max = config.draft_max;
+  if (config.mtp_drafter_path != nullptr) {
+    settings.drafter_path = config.mtp_drafter_path;
+    if (settings.draft_max == 0) settings.draft_max = std::max(default_draft, settings.draft_min);
+  }
+
   apply_log_environment();
   settings.flash_attention = flash_attention();
   if (ggml_is_quantized(static_cast<ggml_type>(settings.cache_type_v)) &&
@@ -136,6 +168,12 @@ StreamSettings read_stream_settings(const eliza_llm_stream_config_t& config) {
   settings.context_size = environment_int32("ELIZA_LLM_N_CTX", 1, no_limit, default_context);
   settings.batch_size = environment_int32("ELIZA_LLM_N_BATCH", 1, 65536, default_batch);
   settings.threads = environment_int32("ELIZA_LLM_THREADS", 1, most_threads, usable_processors());
+  settings.cache_slots = static_cast<size_t>(
+      environment_int32("ELIZA_LLM_CACHE_SLOTS", 0, 65536, default_cache_slots));
+  settings.cache_bytes = static_cast<size_t>(environment_int32("ELIZA_LLM_CACHE_MB", 0, no_limit,
+                                                               default_cache_megabytes))
+                         << 20;
+  settings.always_draft = environment_choice("ELIZA_LLM_DRAFT", {"auto", "always"}) == 1;
   if (const auto seed = environment_integer("ELIZA_LLM_SEED", 0, UINT32_MAX)) {
     settings.seed = static_cast<uint32_t>(*seed);
   }

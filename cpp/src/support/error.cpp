@@ -24,6 +24,18 @@ std::string shortened(const std::string& text) {
   return text.substr(0, longest) + "... (" + std::to_string(text.size()) + " bytes)";
 }
 
-std::string quoted(const std::string& value) { return "'" + shortened(value) + "'"; }
+std::string quoted(const std::string& value) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (const char character : shortened(value)) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte >= 0x20 && byte != 0x7f) {
+      text += character;
+    } else {
+      text += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    }
+  }
+  return "'" + text + "'";
+}
 
 }  // namespace eliza
