@@ -32,6 +32,7 @@ from .errors import (
 )
 from .handle import Handle
 from .library import Library, LlmStreamStep, VerifierEvent
+from .stats import StreamStats
 from .stream import Generation, Stream
 
 __version__ = "0.1.0"
@@ -56,6 +57,7 @@ __all__ = [
     "NotSupported",
     "OutOfMemory",
     "Stream",
+    "StreamStats",
     "VerifierEvent",
     "__version__",
 ]

@@ -16,6 +16,7 @@ from .gguf import read_metadata
 
 if TYPE_CHECKING:
     from .context import Context
+    from .stream import Stream
 
 _TEMPLATE = "tokenizer.chat_template"
 _BOS, _EOS = "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"
@@ -145,6 +146,16 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return next(
         (index for index, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(one), len(other))
     )
+
+
+def continue_from(stream: Stream, held: Sequence[int], tokens: list[int]) -> list[int]:
+    """Goes back to what the stream holds of ``tokens``; returns the rest, one token at least.
+
+    ``held`` are the tokens that the stream surely holds; none of a stream that was never used.
+    """
+    if not held:
+        return tokens
+    return tokens[stream.reset_keep(min(common_prefix(held, tokens), len(tokens) - 1)) :]
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Tuple, Union
 
 from .abi import CONFIG_V8, int_bounds
 from .errors import InvalidArgument
+from .loader import PathArgument
+
+if TYPE_CHECKING:
+    from .json_schema import Schema
+
+Draft = Union[int, PathArgument, Tuple[PathArgument, int]]
+"""How to speculate: at most so many tokens a step, drafted without a second model; or a drafter
+model's file; or that file and at most so many tokens."""
+
+DRAFT_MAX = 8
+"""Tokens that a drafter model drafts at most where nothing else is said."""
 
 _FLOAT32_MAX = 3.4028235677973366e38
 _PATHS = ("bundle_dir", "filename", "gguf_path", "mtp_drafter_path")
@@ -32,9 +43,12 @@ class LlmStreamConfig(NamedTuple):
     repeat_penalty: float = 0.0
     """Off at 0 and 1."""
     slot_id: int = -1
+    """Prompt-cache slot; less than 0: none."""
     prompt_cache_key: str | None = None
+    """Streams with one key reuse the beginning that their prompts have in common."""
     draft_min: int = 0
     draft_max: int = 0
+    """Tokens drafted for one step at most; 0: no speculation."""
     mtp_drafter_path: Union[str, os.PathLike[str], None] = None
     gbnf_grammar: str | None = None
     disable_thinking: int = 0
@@ -53,6 +67,51 @@ class LlmStreamConfig(NamedTuple):
         for name, ctype in CONFIG_V8._fields_:
             setattr(native, name, to_native(name, ctype, getattr(self, name)))
         return native
+
+
+def configured(
+    config: LlmStreamConfig | None,
+    fields: dict[str, Any],
+    json_schema: Schema | None,
+    cache_key: str | None,
+    draft: Draft | None,
+) -> LlmStreamConfig:
+    """``config``, changed by ``fields`` of the same names and by the short forms of some.
+
+    Raises InvalidArgument where a short form meets the field that it stands for, and for a schema
+    that cannot be followed; TypeError for an unknown field.
+    """
+    unknown = sorted(fields.keys() - set(LlmStreamConfig._fields))
+    if unknown:
+        raise TypeError(
+            f"LlmStreamConfig has no field {unknown[0]!r}; there are "
+            f"{', '.join(LlmStreamConfig._fields)}"
+        )
+    chosen = (config or LlmStreamConfig())._replace(**fields)
+    if json_schema is not None:
+        from .json_schema import to_gbnf
+
+        _refuse_both(chosen, "json_schema", "gbnf_grammar")
+        chosen = chosen._replace(gbnf_grammar=to_gbnf(json_schema))
+    if cache_key is not None:
+        _refuse_both(chosen, "cache_key", "prompt_cache_key")
+        chosen = chosen._replace(prompt_cache_key=cache_key)
+    if draft is not None:
+        for field in ("draft_max", "mtp_drafter_path"):
+            _refuse_both(chosen, "draft", field)
+        if isinstance(draft, (str, os.PathLike)):
+            draft = draft, DRAFT_MAX
+        if isinstance(draft, tuple):
+            path, most = draft
+            chosen = chosen._replace(mtp_drafter_path=path, draft_max=most)
+        else:
+            chosen = chosen._replace(draft_max=operator.index(draft))
+    return chosen
+
+
+def _refuse_both(config: LlmStreamConfig, short: str, field: str) -> None:
+    if getattr(config, field) != LlmStreamConfig._field_defaults[field]:
+        raise InvalidArgument.because(f"{short} and {field} cannot be given together")
 
 
 def to_native(name: str, ctype: Any, value: Any) -> Any:

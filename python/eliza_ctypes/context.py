@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, AsyncGenerator, Callable, Sequence, Union
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Callable, Sequence, Union
 
-from .config import LlmStreamConfig
+from .config import Draft, LlmStreamConfig, configured
 from .handle import HandleOwner
 from .library import Library, TokenSequence, VerifierEvent
 from .loader import PathArgument
 from .stream import Generation, Stream
+
+if TYPE_CHECKING:
+    from .json_schema import Schema
 
 
 class Context(HandleOwner):
@@ -32,14 +35,27 @@ class Context(HandleOwner):
         self.bundle = os.fspath(bundle)
         super().__init__(self.library.create(bundle))
 
-    def open_stream(self, config: LlmStreamConfig | None = None, **fields: Any) -> Stream:
+    def open_stream(
+        self,
+        config: LlmStreamConfig | None = None,
+        *,
+        json_schema: Schema | None = None,
+        cache_key: str | None = None,
+        draft: Draft | None = None,
+        **fields: Any,
+    ) -> Stream:
         """A stream with ``config``, changed by ``fields`` of the same names.
+
+        Text of a stream with ``json_schema`` is JSON that follows it; see ``json_schema.to_gbnf``.
+        Streams with the same ``cache_key`` reuse what their prompts begin with in common.
+        ``draft`` speculates, which changes the speed only: a number of tokens a step, drafted
+        without a second model; a drafter model's file, for 8 tokens; or both as a pair.
 
         Raises InvalidArgument, TypeError for an unknown field, or ElizaError with the library's
         message.
         """
-        chosen = _configured(config, fields)
-        return Stream(self.library, self.library.llm_stream_open(self._handle, chosen))
+        chosen = configured(config, fields, json_schema, cache_key, draft)
+        return Stream(self.library, self.library.llm_stream_open(self._handle, chosen), chosen)
 
     def tokenize(
         self, text: str | bytes, add_special: bool = True, parse_special: bool = False
@@ -59,15 +75,21 @@ class Context(HandleOwner):
         *,
         stop: Sequence[str] = (),
         config: LlmStreamConfig | None = None,
+        json_schema: Schema | None = None,
+        cache_key: str | None = None,
+        draft: Draft | None = None,
         **fields: Any,
     ) -> Generation:
         """Opens a stream and continues ``prompt``: text, or token ids taken as they are.
 
         The prompt runs with the first piece. Leaving the loop early cancels; the stream is closed
-        in any case. Raises like :meth:`tokenize` and :meth:`open_stream`, then like ``Stream``.
+        in any case. Everything after ``stop`` is for :meth:`open_stream`. Raises like
+        :meth:`tokenize` and :meth:`open_stream`, then like ``Stream``.
         """
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
-        stream = self.open_stream(config, **fields)
+        stream = self.open_stream(
+            config, json_schema=json_schema, cache_key=cache_key, draft=draft, **fields
+        )
         try:
             return Generation(stream, tokens, stop, close_stream=True)
         except BaseException:
@@ -80,11 +102,15 @@ class Context(HandleOwner):
         *,
         stop: Sequence[str] = (),
         config: LlmStreamConfig | None = None,
+        json_schema: Schema | None = None,
+        cache_key: str | None = None,
+        draft: Draft | None = None,
         **fields: Any,
     ) -> AsyncGenerator[str, None]:
         """:meth:`generate` for ``async for``; every native call runs on another thread."""
         import asyncio
 
+        fields.update(json_schema=json_schema, cache_key=cache_key, draft=draft)
         start = partial(self.generate, prompt, stop=stop, config=config, **fields)
         generation = await asyncio.get_running_loop().run_in_executor(None, start)
         pieces = generation.__aiter__()
@@ -95,15 +121,9 @@ class Context(HandleOwner):
             await pieces.aclose()
 
     def set_verifier_callback(self, callback: Callable[[VerifierEvent], object] | None) -> None:
-        """Has ``callback`` called after every verified draft, on the thread of the step."""
+        """Has ``callback`` called after every verified draft, on the thread of the step.
+
+        None clears it. What it raises comes out of the ``next`` that ran it, once the step is over;
+        what the step brought comes with the following ``next``.
+        """
         self.library.set_verifier_callback(self._handle, callback)
-
-
-def _configured(config: LlmStreamConfig | None, fields: dict[str, Any]) -> LlmStreamConfig:
-    unknown = sorted(fields.keys() - set(LlmStreamConfig._fields))
-    if unknown:
-        raise TypeError(
-            f"LlmStreamConfig has no field {unknown[0]!r}; there are "
-            f"{', '.join(LlmStreamConfig._fields)}"
-        )
-    return (config or LlmStreamConfig())._replace(**fields)

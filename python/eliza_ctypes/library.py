@@ -7,6 +7,7 @@ exception for every error code.
 from __future__ import annotations
 
 import ctypes
+import threading
 from array import array
 from contextlib import suppress
 from functools import partial
@@ -81,6 +82,8 @@ class LlmStreamHandle(Handle):
     """The handle of an LLM stream, with its step buffers."""
 
     buffers: _StepBuffers | None = None
+    undelivered: LlmStreamStep | None = None
+    """A step whose verifier callback raised."""
 
 
 class Library:
@@ -103,6 +106,8 @@ class Library:
         self.path = self._native.path
         self.abi = self._native.abi
         self.config_type = CONFIG_V9 if self.abi >= 9 else CONFIG_V8
+        # What a verifier callback raised inside the native call that its thread is in.
+        self._raised: dict[int, BaseException] = {}
 
     def __repr__(self) -> str:
         return f"Library({self.path!r})"
@@ -167,24 +172,34 @@ class Library:
     ) -> LlmStreamStep:
         """One model step. ``tokens_cap`` counts tokens, ``text_cap`` bytes with the final NUL.
 
-        What does not fit comes with the next call.
+        What does not fit comes with the next call. What a verifier callback raised is raised here,
+        after the native call; the step then comes with the next call, whatever its caps.
         """
         native = self._function(_NEXT)
         pointer = stream.borrow()
         try:
+            undelivered, stream.undelivered = stream.undelivered, None
+            if undelivered is not None:
+                return undelivered
             buffers = stream.buffers
             if buffers is None or buffers.caps != (tokens_cap, text_cap):
                 buffers = stream.buffers = _StepBuffers(tokens_cap, text_cap)
             code = native(pointer, *buffers.arguments)
+            raised = self._raised.pop(threading.get_ident(), None) if self._raised else None
             if code < 0:
-                raise error_for(code, _NEXT, self._take_message(buffers.error))
-            return LlmStreamStep(
+                error = error_for(code, _NEXT, self._take_message(buffers.error))
+                raise error if raised is None else raised from error
+            step = LlmStreamStep(
                 buffers.tokens[: buffers.count.value],
                 buffers.text.value.decode("utf-8", "replace"),
                 code > 0,
                 buffers.drafted.value,
                 buffers.accepted.value,
             )
+            if raised is not None:
+                stream.undelivered = step
+                raise raised
+            return step
         finally:
             stream.give_back()
 
@@ -196,17 +211,20 @@ class Library:
         """Writes the stream's state to a file."""
         self.call("llm_stream_save_slot", stream, filename)
 
-    def llm_stream_restore_slot(self, stream: Handle, filename: PathArgument) -> None:
+    def llm_stream_restore_slot(self, stream: LlmStreamHandle, filename: PathArgument) -> None:
         """Takes a state that ``llm_stream_save_slot`` wrote."""
         self.call("llm_stream_restore_slot", stream, filename)
+        stream.undelivered = None
 
-    def llm_stream_reset(self, stream: Handle) -> None:
+    def llm_stream_reset(self, stream: LlmStreamHandle) -> None:
         """Starts over on the warm stream."""
         self.call("llm_stream_reset", stream)
+        stream.undelivered = None
 
-    def llm_stream_reset_keep(self, stream: Handle, n_keep: int) -> int:
+    def llm_stream_reset_keep(self, stream: LlmStreamHandle, n_keep: int) -> int:
         """Keeps the first ``n_keep`` tokens, or fewer; returns how many were kept."""
         kept: int = self.call("llm_stream_reset_keep", stream, n_keep)
+        stream.undelivered = None
         return kept
 
     def llm_stream_close(self, stream: Handle) -> None:
@@ -216,10 +234,14 @@ class Library:
     def set_verifier_callback(
         self, context: Handle, callback: Callable[[VerifierEvent], object] | None
     ) -> None:
-        """Has ``callback`` called after every verified draft, on the thread of the step."""
+        """Has ``callback`` called after every verified draft, on the thread of the step.
+
+        None clears it. What it raises is raised by the ``llm_stream_next`` that ran it.
+        """
         native = None
         if callback is not None:
-            native = CALLBACKS["eliza_verifier_cb"](partial(_verifier_event, callback))
+            event = partial(_verifier_event, callback, self._raised)
+            native = CALLBACKS["eliza_verifier_cb"](event)
             # Never dropped before the context: a step in another thread may be inside the old one.
             context.keep_alive.append(native)
         self.call("set_verifier_callback", context, native, None)
@@ -409,16 +431,22 @@ def _to_argument(name: str, ctype: Any, value: Any) -> Any:
     return to_native(name, ctype, value)
 
 
-def _verifier_event(callback: Any, event: Any, _user_data: Any) -> None:
+def _verifier_event(
+    callback: Any, raised: dict[int, BaseException], event: Any, _user_data: Any
+) -> None:
     seen = event.contents
-    callback(
-        VerifierEvent(
-            seen.accepted_token_ids[: seen.n_accepted],
-            seen.rejected_from,
-            seen.rejected_to,
-            seen.corrected_token_ids[: seen.n_corrected],
+    try:
+        callback(
+            VerifierEvent(
+                seen.accepted_token_ids[: seen.n_accepted],
+                seen.rejected_from,
+                seen.rejected_to,
+                seen.corrected_token_ids[: seen.n_corrected],
+            )
         )
-    )
+    except BaseException as error:
+        # No exception can pass through C; ctypes would print it and go on.
+        raised.setdefault(threading.get_ident(), error)
 
 
 def _leak(_pointer: Any) -> None:

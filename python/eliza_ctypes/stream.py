@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -13,10 +14,13 @@ from typing import (
     TypeVar,
 )
 
+from .config import LlmStreamConfig
 from .errors import InvalidArgument
 from .handle import HandleOwner
 from .library import Library, LlmStreamHandle, LlmStreamStep, TokenSequence
 from .loader import PathArgument
+from .slot import slot_tokens
+from .stats import StreamMeter, StreamStats
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -34,9 +38,13 @@ class Stream(HandleOwner):
 
     _handle: LlmStreamHandle
 
-    def __init__(self, library: Library, handle: LlmStreamHandle) -> None:
+    def __init__(
+        self, library: Library, handle: LlmStreamHandle, config: LlmStreamConfig | None = None
+    ) -> None:
         super().__init__(handle)
+        self.config = config or LlmStreamConfig()
         self._library = library
+        self._meter = StreamMeter(self.config.slot_id < 0 and self.config.prompt_cache_key is None)
         self._executor: ThreadPoolExecutor | None = None
 
     def prefill(self, tokens: TokenSequence) -> None:
@@ -45,14 +53,24 @@ class Stream(HandleOwner):
         Raises InvalidArgument (unknown id, does not fit the context; the stream stays usable),
         Cancelled.
         """
+        started = time.perf_counter()
         self._library.llm_stream_prefill(self._handle, tokens)
+        self._meter.prefilled(len(tokens), started)
 
     def next(self, tokens_cap: int = 256, text_cap: int = 8192) -> LlmStreamStep:
         """One model step: one token, or one accepted draft. Raises Cancelled, FfiFault.
 
-        ``tokens_cap`` and ``text_cap`` (bytes) bound what one step brings; nothing is lost.
+        ``tokens_cap`` and ``text_cap`` (bytes) bound what one step brings; nothing is lost. What a
+        verifier callback raises is raised here; the step comes with the following call.
         """
-        return self._library.llm_stream_next(self._handle, tokens_cap, text_cap)
+        step = self._library.llm_stream_next(self._handle, tokens_cap, text_cap)
+        self._meter.stepped(step)
+        return step
+
+    @property
+    def stats(self) -> StreamStats:
+        """Counts and times of the current generation, also after :meth:`close`."""
+        return self._meter.stats()
 
     def cancel(self) -> None:
         """Ends a running prefill or step, from any thread, without waiting.
@@ -64,18 +82,28 @@ class Stream(HandleOwner):
     def reset(self) -> None:
         """Starts over on the warm stream."""
         self._library.llm_stream_reset(self._handle)
+        self._meter.begin(0)
 
     def reset_keep(self, n_keep: int) -> int:
         """Goes back to the first ``n_keep`` tokens, or fewer; returns how many were kept."""
-        return self._library.llm_stream_reset_keep(self._handle, n_keep)
+        kept = self._library.llm_stream_reset_keep(self._handle, n_keep)
+        self._meter.begin(kept)
+        return kept
 
-    def save_slot(self, filename: PathArgument) -> None:
-        """Writes the stream's state to a file."""
-        self._library.llm_stream_save_slot(self._handle, filename)
+    def save(self, path: PathArgument) -> None:
+        """Writes the stream's tokens and state to a file. Raises ElizaError."""
+        self._library.llm_stream_save_slot(self._handle, path)
 
-    def restore_slot(self, filename: PathArgument) -> None:
-        """Takes a state that :meth:`save_slot` wrote."""
-        self._library.llm_stream_restore_slot(self._handle, filename)
+    def restore(self, path: PathArgument) -> list[int]:
+        """Takes a state that :meth:`save` wrote; returns the tokens that the stream now holds.
+
+        A prompt that begins with them needs a prefill of the rest only. Raises ElizaError where the
+        library refuses the file (the stream's state is then as the message says), OSError.
+        """
+        self._library.llm_stream_restore_slot(self._handle, path)
+        tokens = slot_tokens(path)
+        self._meter.begin(len(tokens))
+        return tokens
 
     def __iter__(self) -> Iterator[LlmStreamStep]:
         done = False

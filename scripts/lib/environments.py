@@ -17,6 +17,7 @@ TEST = (
     "clang-format==23.1.5",
     "gguf==0.17.1",
     "jinja2==3.1.6",
+    "jsonschema==4.25.1",
     "mypy==1.19.1",
     "numpy==2.0.2; python_version < '3.11'",
     "numpy==2.4.6; python_version >= '3.11'",
@@ -27,6 +28,19 @@ TEST = (
     "ruff==0.17.6",
 )
 MODELS = tuple(pin for pin in TEST if pin.startswith(("gguf", "numpy")))
+BENCH = (
+    "matplotlib==3.9.4; python_version < '3.11'",
+    "matplotlib==3.11.2; python_version >= '3.11'",
+    *(pin for pin in TEST if pin.startswith(("numpy", "rich"))),
+)
+# What llama-cpp-python needs at run time and, compiled without build isolation, to be built.
+PEER = (
+    "diskcache==5.6.3",
+    "pathspec==0.12.1",
+    "scikit-build-core==0.11.6",
+    "typing-extensions==4.15.0",
+    *(pin for pin in TEST if pin.startswith(("jinja2", "numpy", "packaging"))),
+)
 
 
 def environment(requirements: Sequence[str]) -> Path:

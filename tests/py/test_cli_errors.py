@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import eliza_ctypes
+from eliza_ctypes.cli import _parser
+from eliza_ctypes.cli.common import config_of
 
 # A library whose model answers "é" twice. A prompt that begins with "~" runs until it is cancelled.
 # Forcing the backend "?" lists the backends.
@@ -161,6 +163,69 @@ def test_a_missing_grammar_file_is_status_1(fake: Path, tmp_path: Path) -> None:
     absent = tmp_path / "absent.gbnf"
     result = run("generate", tmp_path, "x", "--grammar-file", absent, "--library", fake)
     assert_one_line_error(result, 1, "absent.gbnf: No such file")
+
+
+def options(*words: str) -> eliza_ctypes.LlmStreamConfig:
+    """The stream settings that the options of a generation come to."""
+    return config_of(_parser().parse_args(["generate", "bundle", "prompt", *words]))
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (["--draft", "5"], {"draft_max": 5}),
+        (["--draft", "a.gguf"], {"draft_max": 8, "mtp_drafter_path": Path("a.gguf")}),
+        (["--draft", "./5"], {"draft_max": 8, "mtp_drafter_path": Path("5")}),
+        (
+            ["--draft", "a.gguf", "--draft-max", "0"],
+            {"draft_max": 0, "mtp_drafter_path": Path("a.gguf")},
+        ),
+        (["--cache-key", "a kéy"], {"prompt_cache_key": "a kéy"}),
+    ],
+)
+def test_options_set_the_fields_of_the_stream(words: list[str], fields: dict[str, object]) -> None:
+    assert options(*words) == options()._replace(**fields)  # type: ignore[arg-type]
+
+
+def test_a_schema_from_a_file_becomes_the_grammar(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"const": "ü"}', "utf-8")
+    grammar = options("--json-schema", str(tmp_path / "schema.json")).gbnf_grammar
+    assert grammar == 'root ::= "\\"ü\\""\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "part"),
+    [
+        (["--draft", ""], 2, "a path is empty"),
+        (["--draft-max", "3"], 2, "--draft-max goes with"),
+        (["--draft", "4", "--draft-max", "3"], 2, "--draft-max goes with"),
+        (["--draft", "a.gguf", "--draft-max", "many"], 2, "--draft-max: invalid int value"),
+        (["--draft", "99999999999"], 1, "draft_max is 99999999999"),
+        (["--json-schema", "absent.json"], 1, "absent.json: No such file"),
+        (["--json-schema", "."], 1, ".: Is a directory"),
+        (["--json-schema", "text"], 2, "--json-schema: text is not JSON: Expecting value"),
+        (["--json-schema", "latin"], 2, "--json-schema: latin is not UTF-8"),
+        (["--json-schema", "deep"], 2, "--json-schema: deep is not JSON: maximum recursion"),
+        (["--json-schema", "pattern"], 2, "--json-schema: pattern: json_schema at #/pattern: the"),
+        (["--json-schema", "pattern", "--grammar", "root ::= x"], 2, "not allowed with argument"),
+        (["--restore-slot", "absent"], 1, "restore_slot is not supported by this library"),
+        (["--restore-slot", ""], 2, "a path is empty"),
+    ],
+)
+def test_a_bad_option_of_a_generation_is_one_line(
+    fake: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    status: int,
+    part: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("nothing of the kind")
+    (tmp_path / "latin").write_bytes(b'{"const": "\xe9"}')
+    (tmp_path / "deep").write_text("[" * 100_000)
+    (tmp_path / "pattern").write_text('{"type": "string", "pattern": "a+"}')
+    assert_one_line_error(run("generate", ".", "x", "--library", fake, *words), status, part)
 
 
 def test_a_function_that_the_library_lacks_is_status_1(fake: Path, tmp_path: Path) -> None:

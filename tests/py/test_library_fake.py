@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import gc
 import shutil
+import struct
 import subprocess
 import threading
 from array import array
@@ -19,6 +20,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from eliza_ctypes import (
+    BundleInvalid,
     Cancelled,
     ClosedHandle,
     Context,
@@ -30,6 +32,7 @@ from eliza_ctypes import (
     LlmStreamStep,
     NotImplementedByLibrary,
     Stream,
+    StreamStats,
     VerifierEvent,
 )
 
@@ -298,6 +301,14 @@ def stream(context: Context) -> Iterator[Stream]:
         yield stream
 
 
+def slot_file(path: Path, tokens: list[int]) -> Path:
+    """Writes a slot file with no state in it."""
+    header = struct.pack("<8sII28xI32x", b"ELIZSLOT", 1, 80, len(tokens))
+    assert len(header) == 80
+    path.write_bytes(header + struct.pack(f"<{len(tokens)}i", *tokens))
+    return path
+
+
 def in_thread(function: Callable[[], object]) -> Callable[[], BaseException | None]:
     """Starts ``function``; the result waits for its end and returns what it raised."""
     raised: list[BaseException] = []
@@ -358,6 +369,69 @@ def test_keyword_fields_change_a_given_config(fake: Fake, context: Context) -> N
 def test_an_unknown_field_is_a_type_error_that_lists_the_fields(context: Context) -> None:
     with pytest.raises(TypeError, match="no field 'max_token'; there are max_tokens, "):
         context.open_stream(max_token=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"cache_key": "käse"}, "-1 käse 0 0 NULL NULL"),
+        ({"draft": 5}, "-1 NULL 0 5 NULL NULL"),
+        ({"draft": "a/drafter"}, "-1 NULL 0 8 a/drafter NULL"),
+        ({"draft": Path("a/drafter"), "draft_min": 2}, "-1 NULL 2 8 a/drafter NULL"),
+        ({"draft": ("a/drafter", 4)}, "-1 NULL 0 4 a/drafter NULL"),
+        ({"json_schema": {"type": "null"}}, '-1 NULL 0 0 NULL root ::= null null ::= "null"'),
+        ({"json_schema": {"const": 1}}, '-1 NULL 0 0 NULL root ::= "1"'),
+    ],
+)
+def test_short_forms_set_the_fields_that_they_stand_for(
+    fake: Fake, context: Context, options: dict[str, Any], fields: str
+) -> None:
+    context.open_stream(**options).close()
+    assert " ".join(fake.calls()[1:]).startswith(f"open 0 0 0 0 0 {fields} ")
+    context.generate([1], **options).close()
+
+    async def run() -> None:
+        assert [piece async for piece in context.agenerate([1], **options)] == ["a"] * 3
+
+    asyncio.run(run())
+    assert " ".join(fake.calls()).count(fields) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"json_schema": True, "gbnf_grammar": "root ::= x"}, "json_schema and gbnf_grammar"),
+        ({"json_schema": True, "config": LlmStreamConfig(gbnf_grammar="x")}, "json_schema and"),
+        ({"cache_key": "a", "prompt_cache_key": "b"}, "cache_key and prompt_cache_key"),
+        ({"draft": 1, "draft_max": 2}, "draft and draft_max"),
+        ({"draft": "a", "mtp_drafter_path": "b"}, "draft and mtp_drafter_path"),
+    ],
+)
+def test_a_short_form_beside_its_field_is_refused(
+    context: Context, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"{message} .*cannot be given together"):
+        context.generate("x", **options)
+
+
+def test_a_schema_that_cannot_be_followed_opens_no_stream(fake: Fake, context: Context) -> None:
+    with pytest.raises(InvalidArgument, match="#/pattern: the keyword pattern is not supported"):
+        context.generate("x", json_schema={"type": "string", "pattern": "a+"})
+    assert fake.open_streams() == 0
+
+
+@pytest.mark.parametrize("draft", [1.5, b"drafter"])
+def test_a_draft_of_another_type_is_a_type_error(context: Context, draft: Any) -> None:
+    with pytest.raises(TypeError):
+        context.open_stream(draft=draft)
+
+
+def test_a_key_of_any_length_reaches_the_library(fake: Fake, context: Context) -> None:
+    # That it is too long is for the library to say.
+    context.open_stream(cache_key="k" * 1_000_000).close()
+    fake.fail(-2)
+    with pytest.raises(ElizaError, match="the message"):
+        context.open_stream(cache_key="k" * 1_000_000)
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 10**30])
@@ -444,11 +518,46 @@ def test_caps_that_are_no_sizes_are_refused(stream: Stream, cap: int) -> None:
 
 
 def test_the_other_stream_functions_pass_their_arguments(fake: Fake, stream: Stream) -> None:
-    stream.save_slot("a file")
-    stream.restore_slot(Path("a file"))
+    stream.save("a file")
     stream.reset()
     assert stream.reset_keep(5) == 4
-    assert fake.calls()[2:] == ["save a file", "restore a file", "reset", "keep 5"]
+    assert fake.calls()[2:] == ["save a file", "reset", "keep 5"]
+
+
+def test_restore_returns_the_tokens_of_the_slot_file(
+    fake: Fake, stream: Stream, tmp_path: Path
+) -> None:
+    path = slot_file(tmp_path / "slöt", [5, -6, 2**31 - 1])
+    assert stream.restore(path) == [5, -6, 2**31 - 1]
+    assert fake.calls()[-1] == f"restore {path}"
+    assert stream.restore(str(slot_file(path, []))) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: b"", "is not a slot file"),
+        (lambda content: b"X" + content[1:], "is not a slot file"),
+        (lambda content: content[:8] + b"\2" + content[9:], "version 2; version 1 is read"),
+        (lambda content: content[:-1], "is cut off"),
+        (lambda content: content[:44] + b"\xff" * 4 + content[48:], "is cut off"),
+    ],
+)
+def test_what_is_no_slot_file_is_refused_after_the_library_took_it(
+    stream: Stream, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    path = slot_file(tmp_path / "slot", [1, 2])
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(BundleInvalid, match=message):
+        stream.restore(path)
+
+
+def test_a_slot_that_the_library_refuses_is_not_read(
+    fake: Fake, stream: Stream, tmp_path: Path
+) -> None:
+    fake.fail(-2)
+    with pytest.raises(InvalidArgument, match="the message"):
+        stream.restore(tmp_path / "absent")
 
 
 def test_text_may_hold_nul_and_is_counted_in_bytes(fake: Fake, context: Context) -> None:
@@ -520,6 +629,151 @@ def test_the_verifier_callback_receives_every_event(context: Context) -> None:
     assert events == [VerifierEvent([4, 5], 3, 4, [6])]
 
 
+def test_what_a_verifier_callback_raises_comes_out_of_next_and_the_step_after_it(
+    context: Context,
+) -> None:
+    events: list[VerifierEvent] = []
+
+    def callback(event: VerifierEvent) -> None:
+        events.append(event)
+        if len(events) == 1:
+            raise KeyError("mine")
+
+    context.set_verifier_callback(callback)
+    with context.open_stream() as stream:
+        with pytest.raises(KeyError, match="mine"):
+            stream.next()
+        assert stream.stats.generated_tokens == 0
+        assert [step.done for step in stream] == [False, False, True]
+        assert stream.stats.generated_tokens == 3
+        assert len(events) == 3
+        context.set_verifier_callback(None)
+
+
+def test_an_exception_in_a_callback_ends_a_generation_and_closes_its_stream(
+    fake: Fake, context: Context, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def callback(_event: VerifierEvent) -> None:
+        raise SystemExit(3)
+
+    context.set_verifier_callback(callback)
+    with pytest.raises(SystemExit):
+        "".join(context.generate("x"))
+    context.set_verifier_callback(None)
+    assert fake.open_streams() == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_exception_of_one_thread_is_not_raised_in_another(context: Context) -> None:
+    main = threading.get_ident()
+
+    def callback(_event: VerifierEvent) -> None:
+        if threading.get_ident() != main:
+            raise KeyError("mine")
+
+    context.set_verifier_callback(callback)
+    with context.open_stream() as one, context.open_stream() as other:
+        join = in_thread(one.next)
+        other.next()
+        assert isinstance(join(), KeyError)
+        other.next()
+        assert one.next().tokens == [7]
+        context.set_verifier_callback(None)
+
+
+def test_going_back_drops_the_step_of_a_callback_that_raised(context: Context) -> None:
+    def callback(_event: VerifierEvent) -> None:
+        raise KeyError("mine")
+
+    with context.open_stream() as stream:
+        for go_back in (stream.reset, lambda: stream.reset_keep(1)):
+            context.set_verifier_callback(callback)
+            with pytest.raises(KeyError):
+                stream.next()
+            context.set_verifier_callback(None)
+            go_back()
+            assert [step.done for step in stream] == [False, False, True]
+
+
+def test_a_cleared_or_replaced_callback_outlives_a_step_that_is_inside_it(
+    context: Context,
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def callback(_event: VerifierEvent) -> None:
+        entered.set()
+        leave.wait()
+
+    context.set_verifier_callback(callback)
+    del callback
+    with context.open_stream() as stream:
+        join = in_thread(stream.next)
+        entered.wait()
+        context.set_verifier_callback(None)
+        gc.collect()
+        leave.set()
+        assert join() is None
+
+
+# Statistics
+
+
+def test_stats_count_one_generation(stream: Stream) -> None:
+    assert stream.stats == StreamStats(0, 0, None, 0, 0, 0, None, None)
+    stream.prefill([1, 2])
+    stream.prefill([3])
+    assert stream.stats == StreamStats(0, 0, None, 3, 0, 0, None, None)
+    stream.next()
+    first = stream.stats
+    assert first[:6] == (4, 2, 0.5, 3, 0, 1)
+    assert first.time_to_first_token is not None and first.time_to_first_token > 0
+    assert first.tokens_per_second is None
+    list(stream)
+    last = stream.stats
+    assert last[:6] == (12, 6, 0.5, 3, 0, 3)
+    assert last.time_to_first_token == first.time_to_first_token
+    assert last.tokens_per_second is not None and last.tokens_per_second > 0
+
+
+def test_the_next_generation_of_a_sequence_reuses_what_is_there(stream: Stream) -> None:
+    stream.prefill([1, 2])
+    list(stream)
+    stream.prefill([3])
+    assert stream.stats == StreamStats(0, 0, None, 6, 5, 0, None, None)
+
+
+def test_stats_know_what_was_kept_or_restored(stream: Stream, tmp_path: Path) -> None:
+    stream.prefill([1, 2, 3, 4])
+    list(stream)
+    assert stream.reset_keep(3) == 2
+    stream.prefill([8])
+    assert stream.stats[3:5] == (3, 2)
+    stream.restore(slot_file(tmp_path / "slot", [1, 2, 3]))
+    stream.prefill([8])
+    assert stream.stats[3:5] == (4, 3)
+    stream.reset()
+    assert stream.stats == StreamStats(0, 0, None, 0, 0, 0, None, None)
+
+
+@pytest.mark.parametrize("options", [{"cache_key": "k"}, {"slot_id": 0}])
+def test_what_a_prompt_cache_reuses_is_not_known(context: Context, options: dict[str, Any]) -> None:
+    with context.open_stream(**options) as stream:
+        stream.prefill([1, 2])
+        assert stream.stats[3:5] == (2, None)
+
+
+def test_a_refused_prefill_is_not_counted_and_stats_outlive_the_stream(
+    fake: Fake, stream: Stream
+) -> None:
+    fake.fail(-2)
+    with pytest.raises(InvalidArgument):
+        stream.prefill([1])
+    fake.fail(0)
+    stream.prefill([1, 2])
+    stream.close()
+    assert stream.stats.prompt_tokens == 2
+
+
 # Errors
 
 
@@ -531,7 +785,7 @@ def test_a_negative_code_raises_its_exception_with_the_librarys_message(
     fake: Fake, stream: Stream, code: int, expected: type[ElizaError]
 ) -> None:
     fake.fail(code)
-    for call in (lambda: stream.prefill([1]), lambda: stream.save_slot("x"), stream.next):
+    for call in (lambda: stream.prefill([1]), lambda: stream.save("x"), stream.next):
         with pytest.raises(expected, match="the message ü") as caught:
             call()
         assert caught.value.code == code
