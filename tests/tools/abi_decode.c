@@ -3,6 +3,8 @@
    abi_decode LIBRARY BUNDLE speed N_PROMPT N_GEN REPETITIONS TEMPERATURE TOP_K TOP_P
    abi_decode LIBRARY BUNDLE cancel N_PROMPT REPETITIONS
    abi_decode LIBRARY BUNDLE cycles N
+   abi_decode LIBRARY BUNDLE turns N WARM_UP
+   abi_decode LIBRARY BUNDLE streams COUNT N_GEN
 
    Prints one JSON object. Times are in milliseconds, speeds in tokens per second. */
 #define _POSIX_C_SOURCE 200809L
@@ -93,8 +95,8 @@ static EliInferenceContext* create(void) {
   return context;
 }
 
-static EliLlmStream* open_stream(EliInferenceContext* context, float temperature, int top_k,
-                                 float top_p) {
+static EliLlmStream* open_keyed(EliInferenceContext* context, float temperature, int top_k,
+                                float top_p, const char* key) {
   eliza_llm_stream_config_t config;
   memset(&config, 0, sizeof config);
   config.max_tokens = -1;
@@ -103,10 +105,16 @@ static EliLlmStream* open_stream(EliInferenceContext* context, float temperature
   config.top_p = top_p;
   config.repeat_penalty = 1.0f;
   config.slot_id = -1;
+  config.prompt_cache_key = key;
   char* error = NULL;
   EliLlmStream* stream = abi.open(context, &config, &error);
   check(stream != NULL, "open", error);
   return stream;
+}
+
+static EliLlmStream* open_stream(EliInferenceContext* context, float temperature, int top_k,
+                                 float top_p) {
+  return open_keyed(context, temperature, top_k, top_p, NULL);
 }
 
 /* At least `count` token ids of running text. */
@@ -210,51 +218,75 @@ static void measure_speed(int n_prompt, int n_gen, int repetitions, float temper
   free(prefill_speed);
 }
 
-struct prefill_call {
+struct running {
   EliLlmStream* stream;
   const int32_t* tokens;
   size_t count;
+  bool generates;
   int code;
   double returned;
 };
 
-static void* run_prefill(void* argument) {
-  struct prefill_call* call = argument;
+/* Runs until it is cancelled, if it is in time. */
+static void* run_stream(void* argument) {
+  struct running* run = argument;
   char* error = NULL;
-  call->code = abi.prefill(call->stream, call->tokens, call->count, &error);
-  call->returned = now_ms();
+  run->code = abi.prefill(run->stream, run->tokens, run->count, &error);
+  while (run->generates && run->code >= 0) {
+    int32_t tokens[8], drafted, accepted;
+    char text[256];
+    size_t count;
+    run->code =
+        abi.next(run->stream, tokens, 8, &count, text, sizeof text, &drafted, &accepted, &error);
+    /* Where the model ends its text, another token makes it go on. */
+    if (run->code == 1) run->code = abi.prefill(run->stream, run->tokens, 1, &error);
+  }
+  run->returned = now_ms();
   free(error);
   return NULL;
 }
 
-/* From the call of cancel to the return of the prefill that another thread runs. */
+/* From the call of cancel to the return of what another thread runs, `earliest` milliseconds after
+ * its start or later, at a different place each time. */
+static double cancelled_after(EliLlmStream* stream, const int32_t* tokens, size_t count,
+                              bool generates, int earliest, int number) {
+  abi.reset(stream);
+  struct running run = {stream, tokens, count, generates, 0, 0};
+  pthread_t thread;
+  check(pthread_create(&thread, NULL, run_stream, &run) == 0, "cancel", "no thread");
+  const struct timespec pause = {0, (earliest + 97 * (number % 7)) * 1000000L};
+  nanosleep(&pause, NULL);
+  const double cancelled = now_ms();
+  abi.cancel(stream);
+  pthread_join(thread, NULL);
+  check(run.code == ELIZA_ERR_CANCELLED, "cancel", "the call had ended before it was cancelled");
+  return run.returned - cancelled;
+}
+
 static void measure_cancel(int n_prompt, int repetitions) {
   EliInferenceContext* context = create();
   EliLlmStream* stream = open_stream(context, 0, 0, 0);
-  int32_t* const tokens = prompt(context, (size_t)n_prompt);
-  double* const latency = calloc((size_t)repetitions, sizeof(double));
-  check(latency != NULL, "cancel", "out of memory");
+  int32_t* const tokens = prompt(context, (size_t)(n_prompt + repetitions));
+  double* const in_prefill = calloc((size_t)repetitions * 2, sizeof(double));
+  check(in_prefill != NULL, "cancel", "out of memory");
+  double* const in_next = in_prefill + repetitions;
   for (int i = 0; i < repetitions; i++) {
-    abi.reset(stream);
-    struct prefill_call call = {stream, tokens, (size_t)n_prompt, 0, 0};
-    pthread_t thread;
-    check(pthread_create(&thread, NULL, run_prefill, &call) == 0, "cancel", "no thread");
-    /* At a different place of the prefill each time. */
-    const struct timespec pause = {0, (200 + 97 * (i % 7)) * 1000000L};
-    nanosleep(&pause, NULL);
-    const double cancelled = now_ms();
-    abi.cancel(stream);
-    pthread_join(thread, NULL);
-    check(call.code != 0, "cancel", "the prefill had ended before it was cancelled");
-    latency[i] = call.returned - cancelled;
+    /* Begun at another token each time: nothing is left to reuse. */
+    in_prefill[i] = cancelled_after(stream, tokens + i, (size_t)n_prompt, false, 200, i);
+    in_next[i] = cancelled_after(stream, tokens, 16, true, 150, i);
   }
+  abi.reset(stream);
+  prefill(stream, tokens, 16);
+  next(stream);
+  const double step = decode_ms(stream, 32, tokens[0]) / 32;
   abi.close(stream);
   abi.free_tokens(tokens);
   abi.destroy(context);
-  printf("{\"repetitions\": %d", repetitions);
-  print_list("cancel_ms", latency, repetitions);
+  printf("{\"repetitions\": %d, \"step_ms\": %.4f", repetitions, step);
+  print_list("cancel_ms", in_prefill, repetitions);
+  print_list("cancel_next_ms", in_next, repetitions);
   printf("}\n");
-  free(latency);
+  free(in_prefill);
 }
 
 static void measure_cycles(int n) {
@@ -274,6 +306,103 @@ static void measure_cycles(int n) {
   abi.destroy(context);
 }
 
+/* Memory after many short turns: every other one without a prompt-cache key, the rest with one of a
+ * few keys or with a key of its own. */
+static void measure_turns(int n, int warm_up) {
+  EliInferenceContext* context = create();
+  int32_t* const tokens = prompt(context, 32);
+  double before = 0;
+  for (int i = -warm_up; i < n; i++) {
+    if (i == 0) before = process_mb("VmRSS:");
+    char key[32];
+    const int turn = i + warm_up;
+    snprintf(key, sizeof key, turn % 4 == 1 ? "often-%d" : "once-%d",
+             turn % 4 == 1 ? turn % 12 : turn);
+    EliLlmStream* stream = open_keyed(context, 0, 0, 0, turn % 2 ? key : NULL);
+    prefill(stream, tokens + turn % 12, 16);
+    for (int step = 0; step < 8 && !next(stream); step++) {
+    }
+    abi.close(stream);
+  }
+  printf("{\"turns\": %d, \"rss_growth_mb\": %.3f, \"peak_mb\": %.1f}\n", n,
+         process_mb("VmRSS:") - before, process_mb("VmHWM:"));
+  abi.free_tokens(tokens);
+  abi.destroy(context);
+}
+
+enum { MOST_STREAMS = 64 };
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t go;
+  bool started;
+} start_line = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+
+struct runner {
+  EliLlmStream* stream;
+  int32_t another;
+  int n_gen;
+  double* step_ended;
+};
+
+static void* decode_with_others(void* argument) {
+  const struct runner* self = argument;
+  pthread_mutex_lock(&start_line.lock);
+  while (!start_line.started) pthread_cond_wait(&start_line.go, &start_line.lock);
+  pthread_mutex_unlock(&start_line.lock);
+  for (int i = 0; i < self->n_gen; i++) {
+    decode_ms(self->stream, 1, self->another);
+    self->step_ended[i] = now_ms();
+  }
+  return NULL;
+}
+
+/* `count` streams of one context, each on its own thread. */
+static void measure_streams(int count, int n_gen) {
+  check(count > 0 && count <= MOST_STREAMS && n_gen > 0, "streams", "counts out of range");
+  double* const ended = calloc((size_t)count * (size_t)n_gen, sizeof(double));
+  check(ended != NULL, "streams", "out of memory");
+  EliInferenceContext* context = create();
+  int32_t* const tokens = prompt(context, 16 + MOST_STREAMS);
+  struct runner runners[MOST_STREAMS];
+  pthread_t threads[MOST_STREAMS];
+  for (int i = 0; i < count; i++) {
+    runners[i].stream = open_stream(context, 0, 0, 0);
+    runners[i].another = tokens[i];
+    runners[i].n_gen = n_gen;
+    runners[i].step_ended = ended + (size_t)i * (size_t)n_gen;
+    prefill(runners[i].stream, tokens + i, 16);
+    next(runners[i].stream);
+    check(pthread_create(&threads[i], NULL, decode_with_others, &runners[i]) == 0, "streams",
+          "no thread");
+  }
+  pthread_mutex_lock(&start_line.lock);
+  start_line.started = true;
+  const double start = now_ms();
+  pthread_cond_broadcast(&start_line.go);
+  pthread_mutex_unlock(&start_line.lock);
+
+  double first_end = 0, last_end = 0;
+  for (int i = 0; i < count; i++) {
+    pthread_join(threads[i], NULL);
+    const double end = runners[i].step_ended[n_gen - 1];
+    if (i == 0 || end < first_end) first_end = end;
+    if (end > last_end) last_end = end;
+  }
+  int fewest = n_gen;
+  for (int i = 0; i < count; i++) {
+    int steps = 0;
+    while (steps < n_gen && runners[i].step_ended[steps] <= first_end) steps++;
+    if (steps < fewest) fewest = steps;
+    abi.close(runners[i].stream);
+  }
+  printf("{\"total_tps\": %.3f, \"fairness\": %.4f, \"peak_mb\": %.1f}\n",
+         count * n_gen * 1e3 / (last_end - start), (double)fewest / n_gen, process_mb("VmHWM:"));
+  abi.free_tokens(tokens);
+  abi.destroy(context);
+  free(ended);
+}
+
 int main(int argc, char** argv) {
   check(argc > 4, "usage", "see the top of abi_decode.c");
   library_path = argv[1];
@@ -286,6 +415,10 @@ int main(int argc, char** argv) {
     measure_cancel(atoi(argv[4]), atoi(argv[5]));
   } else if (!strcmp(argv[3], "cycles") && argc == 5) {
     measure_cycles(atoi(argv[4]));
+  } else if (!strcmp(argv[3], "turns") && argc == 6) {
+    measure_turns(atoi(argv[4]), atoi(argv[5]));
+  } else if (!strcmp(argv[3], "streams") && argc == 6) {
+    measure_streams(atoi(argv[4]), atoi(argv[5]));
   } else {
     fail("usage", "see the top of abi_decode.c");
   }
