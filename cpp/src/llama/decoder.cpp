@@ -117,12 +117,6 @@ void Decoder::ThreadpoolDeleter::operator()(ggml_threadpool* pool) const {
 
 void Decoder::ContextDeleter::operator()(llama_context* context) const { llama_free(context); }
 
-Decoder::Decoder(std::shared_ptr<const Model> model, const Shape& shape)
-    : Decoder(std::move(model), shape, nullptr) {}
-
-Decoder::Decoder(std::shared_ptr<const Model> model, const Shape& shape, const Decoder& target)
-    : Decoder(std::move(model), shape, &target) {}
-
 Decoder::Decoder(std::shared_ptr<const Model> model, const Shape& shape, const Decoder* target)
     : model_(std::move(model)), shape_(shape) {
   const std::string what = "the stream's context cannot be created";

@@ -52,10 +52,8 @@ class Decoder {
   // Most rows of a batch that may be as good as single ones; from here on other kernels work.
   static constexpr size_t many_rows = 16;
 
-  Decoder(std::shared_ptr<const Model> model, const Shape& shape);
-
-  // For a draft head that reads the layers of `target`'s model, or is one of them.
-  Decoder(std::shared_ptr<const Model> model, const Shape& shape, const Decoder& target);
+  // `target`: for a draft head, which reads the layers of its model, or is one of them.
+  Decoder(std::shared_ptr<const Model> model, const Shape& shape, const Decoder* target = nullptr);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -133,7 +131,6 @@ class Decoder {
   enum class Output { last, all };
   void decode(const int32_t* tokens, size_t count, Output output);
   size_t measure_drafting_rows();
-  Decoder(std::shared_ptr<const Model> model, const Shape& shape, const Decoder* target);
 
   // Destroyed in reverse: the context before the thread pool it uses, the model last.
   const std::shared_ptr<const Model> model_;

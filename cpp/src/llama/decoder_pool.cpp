@@ -20,45 +20,35 @@ size_t DecoderPool::Entry::bytes() const {
   return decoder ? decoder->bytes() : parked->state.bytes() + parked->key.size();
 }
 
+template <typename Fits>
+DecoderPool::Entries DecoderPool::take_first(const Fits& fits_here) {
+  Entries taken;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::find_if(entries_.begin(), entries_.end(), fits_here);
+  if (found != entries_.end()) taken.splice(taken.begin(), entries_, found);
+  return taken;
+}
+
 std::unique_ptr<Decoder> DecoderPool::take(const std::shared_ptr<const Model>& model,
                                            const Decoder::Shape& shape, const std::string& key) {
-  Entries state = take_state(model, shape, key);
-  Entries spare = take_decoder(model, shape);
+  // No state is parked under the empty key.
+  const Entries state = take_first([&](const Entry& entry) {
+    return entry.parked && entry.parked->key == key && entry.parked->model == model &&
+           fits(entry.parked->shape, shape);
+  });
+  Entries spare = take_first([&](const Entry& entry) {
+    return entry.decoder && entry.decoder->model() == model && entry.decoder->shape() == shape;
+  });
   auto decoder =
       spare.empty() ? std::make_unique<Decoder>(model, shape) : std::move(spare.front().decoder);
-  decoder->clear();
   if (!state.empty()) {
     try {
       decoder->restore(state.front().parked->state);
     } catch (const Error&) {
-      decoder->clear();  // slower, and nothing else
+      // The cache is empty: slower, and nothing else.
     }
   }
   return decoder;
-}
-
-DecoderPool::Entries DecoderPool::take_state(const std::shared_ptr<const Model>& model,
-                                             const Decoder::Shape& shape, const std::string& key) {
-  Entries taken;
-  if (key.empty()) return taken;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.parked && entry.parked->key == key && entry.parked->model == model &&
-           fits(entry.parked->shape, shape);
-  });
-  if (found != entries_.end()) taken.splice(taken.begin(), entries_, found);
-  return taken;
-}
-
-DecoderPool::Entries DecoderPool::take_decoder(const std::shared_ptr<const Model>& model,
-                                               const Decoder::Shape& shape) {
-  Entries taken;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.decoder && entry.decoder->model() == model && entry.decoder->shape() == shape;
-  });
-  if (found != entries_.end()) taken.splice(taken.begin(), entries_, found);
-  return taken;
 }
 
 void DecoderPool::give_back(std::unique_ptr<Decoder> decoder, const std::string& key,

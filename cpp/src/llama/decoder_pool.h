@@ -53,9 +53,9 @@ class DecoderPool {
   };
   using Entries = std::list<Entry>;
 
-  Entries take_state(const std::shared_ptr<const Model>& model, const Decoder::Shape& shape,
-                     const std::string& key);
-  Entries take_decoder(const std::shared_ptr<const Model>& model, const Decoder::Shape& shape);
+  // The first entry that fits, or none.
+  template <typename Fits>
+  Entries take_first(const Fits& fits_here);
 
   std::mutex mutex_;
   Entries entries_;

@@ -183,19 +183,8 @@ class HeadDrafter final : public SpeculationDrafter {
     if (before_last + most > decoder_.context_size()) return {};
     const RunningStream::Step step(*decoder_.stream());
     decoder_.share_processors(step);
-    const auto cut = [&] {
-      llama_memory_seq_rm(llama_get_memory(decoder_.context()), sequence_id,
-                          static_cast<llama_pos>(before_last), -1);
-    };
-    cut();  // rejected tokens
-    try {
-      auto drafted = propose(sequence, most);
-      cut();
-      return drafted;
-    } catch (...) {
-      cut();
-      throw;
-    }
+    cut(before_last);  // rejected tokens
+    return propose(sequence, most);
   }
 
   size_t lag(const std::vector<int32_t>&) const override { return 0; }
@@ -208,16 +197,20 @@ class HeadDrafter final : public SpeculationDrafter {
       for (size_t i = begin; i < decoded.size(); ++i) {
         batch.add(decoded[i], static_cast<llama_pos>(i), sequence_id, i + 1 == decoded.size());
       }
-      const auto memory = llama_get_memory(decoder_.context());
-      llama_memory_seq_rm(memory, sequence_id, static_cast<llama_pos>(begin), -1);
+      cut(begin);  // drafted tokens
       if (common_speculative_process(speculation_.get(), batch)) return;
       // It lacks what comes before, of which no hidden states are left: it begins here.
-      llama_memory_clear(memory, /*data=*/false);
+      llama_memory_clear(llama_get_memory(decoder_.context()), /*data=*/false);
       common_speculative_process(speculation_.get(), batch);
     });
   }
 
  private:
+  void cut(size_t count) {
+    llama_memory_seq_rm(llama_get_memory(decoder_.context()), sequence_id,
+                        static_cast<llama_pos>(count), -1);
+  }
+
   const Decoder& target_;
   Decoder& decoder_;
 };
@@ -227,7 +220,6 @@ class HeadDrafter final : public SpeculationDrafter {
 std::unique_ptr<Drafter> make_ngram_drafter() { return std::make_unique<NgramDrafter>(); }
 
 std::unique_ptr<Drafter> make_model_drafter(const Decoder& target, Decoder& decoder, size_t most) {
-  check_same_vocabulary(*target.model(), *decoder.model());
   common_params_speculative params;
   params.types = {COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE};
   params.draft.ctx_tgt = target.context();

@@ -38,15 +38,14 @@ std::unique_ptr<Drafter> make_ngram_drafter();
 // The others draft by llama.cpp's speculation, up to `most` tokens at a time. Decoders belong to
 // the caller and outlive the drafter.
 
-// Drafts with an ordinary model. Throws Error(ELIZA_ERR_INVALID_ARG) when its vocabulary is not the
-// target's.
+// Drafts with an ordinary model of the target's vocabulary (check_same_vocabulary).
 std::unique_ptr<Drafter> make_model_drafter(const Decoder& target, Decoder& decoder, size_t most);
 
-// Drafts with a head (MTP, EAGLE3, DFlash) on the target's layers. Throws
-// Error(ELIZA_ERR_INVALID_ARG) when it is for another model.
+// Drafts with a head (MTP, EAGLE3, DFlash) on the target's layers, which it fits (check_head_fits).
 std::unique_ptr<Drafter> make_head_drafter(const Decoder& target, Decoder& decoder, size_t most);
 
-// Throw Error(ELIZA_ERR_INVALID_ARG) that names the difference.
+// For before a decoder is made for the drafter: throw Error(ELIZA_ERR_INVALID_ARG) that names the
+// difference.
 void check_same_vocabulary(const Model& target, const Model& drafter);
 void check_head_fits(const Model& target, const Model& head);
 

@@ -81,8 +81,7 @@ Session::Session(const StreamResources& resources, const StreamSettings& setting
 
 void Session::set_up_drafter(const std::shared_ptr<const Model>& model,
                              const std::shared_ptr<DecoderPool>& pool) {
-  const size_t most =
-      std::min(static_cast<size_t>(settings_.draft_max), decoder_->drafting_rows() - 1);
+  const size_t most = most_drafts();
   if (most == 0) {
     if (!model) return;
     throw Error(
@@ -109,7 +108,7 @@ void Session::set_up_drafter(const std::shared_ptr<const Model>& model,
 void Session::set_up_head(const std::shared_ptr<const Model>& model, size_t most) {
   auto shape = decoder_shape(settings_);
   if (model->architecture() == "dflash") shape.outputs = static_cast<int32_t>(most + 1);
-  head_decoder_ = std::make_unique<Decoder>(model, shape, *decoder_);
+  head_decoder_ = std::make_unique<Decoder>(model, shape, decoder_.get());
   head_decoder_->attach(&running_);
   drafter_ = make_head_drafter(*decoder_, *head_decoder_, most);
 }
@@ -215,25 +214,25 @@ Session::Verdict Session::step() {
       return verdict;
     }
   }
-  step_plainly();
+  decode_waiting();
+  draw(decoder_->last_logits());
   if (one_waits) budget_.plain_step(watch.seconds() - drafting_seconds, drafting_seconds);
   return {};
 }
 
-// As many as the kernels, the budget, max_tokens and the context allow: a draft that could not be
-// delivered is not made.
+// As many as the config and the kernels allow.
+size_t Session::most_drafts() const {
+  return std::min(static_cast<size_t>(settings_.draft_max), decoder_->drafting_rows() - 1);
+}
+
+// As many as the context, max_tokens and the budget allow too: a draft that could not be delivered
+// is not made.
 size_t Session::affordable_drafts() const {
-  size_t most = std::min(static_cast<size_t>(settings_.draft_max), decoder_->drafting_rows() - 1);
-  most = std::min(most, decoder_->context_size() - sequence_.size() - 1);
+  size_t most = std::min(most_drafts(), decoder_->context_size() - sequence_.size() - 1);
   if (settings_.max_tokens > 0) {
     most = std::min(most, static_cast<size_t>(settings_.max_tokens - generated_ - 1));
   }
   return settings_.always_draft ? most : budget_.affordable(most, drafter_->lag(sequence_));
-}
-
-void Session::step_plainly() {
-  decode_waiting();
-  draw(decoder_->last_logits());
 }
 
 // Verifies drafts: decodes them behind the last token in one batch and draws from each row what

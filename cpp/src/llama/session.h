@@ -70,7 +70,7 @@ class Session {
   };
   Verdict step();
   Verdict step_with(const std::vector<int32_t>& drafts);
-  void step_plainly();
+  size_t most_drafts() const;
   size_t affordable_drafts() const;
   void report(const std::vector<int32_t>& drafts, size_t accepted, size_t first_position) const;
   bool draw(const float* logits);
