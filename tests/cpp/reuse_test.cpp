@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "ffi/handles.h"
+#include "model_fixture.h"
+#include "slot_bytes.h"
 #include "test_support.h"
 
 // Streams with a slot_id or a prompt_cache_key take up what the last one of that key left. Nobody
@@ -27,24 +27,13 @@ std::string logits_of(const Stream& stream) {
   if (eliza_inference_llm_stream_save_slot(stream.get(), path.c_str(), error.out()) != ELIZA_OK) {
     throw std::runtime_error(error.text());
   }
-  const std::string slot = read_file(path);
-  const auto number = [&](size_t at) {
-    uint32_t value;
-    std::memcpy(&value, slot.data() + at, sizeof value);
-    return size_t{value};
-  };
-  return slot.substr(80 + 4 * number(44), 4 * number(56));
+  return logits_in(read_file(path));
 }
 
 bool has_logits(const Stream& stream) { return !logits_of(stream).empty(); }
 
-class ReuseTest : public testing::Test {
+class ReuseTest : public DraftingFixture {
  protected:
-  void load(const std::string& model) {
-    bundle_ = make_bundle(model);
-    ctx_ = create_context(bundle_->string());
-  }
-
   Stream open(const Config& config) { return open_stream(ctx_, config); }
 
   Generation generated(const Tokens& prompt, size_t limit, const Config& config) {
@@ -54,7 +43,7 @@ class ReuseTest : public testing::Test {
   }
 
   Tokens fresh(const Tokens& prompt, size_t limit, const Config& config = {}) {
-    return generated(prompt, limit, unkeyed(config)).tokens;
+    return DraftingFixture::fresh(prompt, limit, config).tokens;
   }
 
   std::string fresh_logits(const Tokens& prompt, const Config& config = {}) {
@@ -82,13 +71,6 @@ class ReuseTest : public testing::Test {
     ctx_->decoders->give_back(std::move(decoder), key, {100, size_t{1} << 30});
     return tokens;
   }
-
-  CleanEnvironment environment_;
-  EnvironmentVariable one_thread_{"ELIZA_LLM_THREADS", "1"};
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
-  EnvironmentVariable always_{"ELIZA_LLM_DRAFT", "always"};
-  std::unique_ptr<TemporaryDirectory> bundle_;
-  Context ctx_;
 };
 
 struct ModelCase {

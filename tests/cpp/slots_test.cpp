@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "model_fixture.h"
+#include "slot_bytes.h"
 #include "test_support.h"
 
 // Streams on disk: what restore_slot brings back goes on as the stream that was saved, and whatever
@@ -43,24 +45,6 @@ Outcome restore(const Stream& stream, const fs::path& path) {
 
 void expect_ok(const Outcome& outcome) { EXPECT_EQ(outcome.status, ELIZA_OK) << outcome.message; }
 
-// slot_file.cpp has the format.
-constexpr size_t header_bytes = 80;
-constexpr size_t at_version = 8;
-constexpr size_t at_checksum = 16;
-constexpr size_t checked_from = 24;
-constexpr size_t at_tokens = 44;
-constexpr size_t at_decoded = 48;
-constexpr size_t at_exact = 52;
-constexpr size_t at_logits = 56;
-constexpr size_t at_cache_bytes = 64;
-
-template <typename Number>
-Number number_at(const std::string& bytes, size_t at) {
-  Number number;
-  std::memcpy(&number, bytes.data() + at, sizeof number);
-  return number;
-}
-
 template <typename Number>
 void set_number(std::string& bytes, size_t at, Number number) {
   std::memcpy(bytes.data() + at, &number, sizeof number);
@@ -72,28 +56,9 @@ void sign(std::string& bytes) {
                        XXH64(bytes.data() + checked_from, bytes.size() - checked_from, 0));
 }
 
-size_t logits_begin(const std::string& bytes) {
-  return header_bytes + sizeof(int32_t) * number_at<uint32_t>(bytes, at_tokens);
-}
-
-size_t cache_begin(const std::string& bytes) {
-  return logits_begin(bytes) + sizeof(float) * number_at<uint32_t>(bytes, at_logits);
-}
-
-class SlotTest : public testing::Test {
+class SlotTest : public DraftingFixture {
  protected:
-  void load(const std::string& model) {
-    bundle_ = make_bundle(model);
-    ctx_ = create_context(bundle_->string());
-  }
-
   Stream open(const Config& config = {}) { return open_stream(ctx_, unkeyed(config)); }
-
-  Generation fresh(const Tokens& prompt, size_t limit, const Config& config = {}) {
-    const Stream stream = open(config);
-    prefill(stream, prompt);
-    return generate(stream, limit);
-  }
 
   std::vector<std::string> files() const {
     std::vector<std::string> names;
@@ -103,12 +68,6 @@ class SlotTest : public testing::Test {
     return names;
   }
 
-  CleanEnvironment environment_;
-  EnvironmentVariable one_thread_{"ELIZA_LLM_THREADS", "1"};
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
-  EnvironmentVariable always_{"ELIZA_LLM_DRAFT", "always"};
-  std::unique_ptr<TemporaryDirectory> bundle_;
-  Context ctx_;
   const TemporaryDirectory folder_;
   const fs::path slot_ = folder_.path() / "slot.bin";
 };
@@ -317,10 +276,8 @@ TEST_P(RoundTripTest, BatchSizeOfTheSavingStreamDoesNotShow) {
     const fs::path second = folder_.path() / "second";
     expect_ok(save(other, first));
     expect_ok(save(fresh, second));
-    const auto logits = [](const std::string& slot) {
-      return slot.substr(logits_begin(slot), cache_begin(slot) - logits_begin(slot));
-    };
-    EXPECT_TRUE(logits(read_file(first)) == logits(read_file(second))) << "batch size " << size;
+    EXPECT_TRUE(logits_in(read_file(first)) == logits_in(read_file(second)))
+        << "batch size " << size;
   }
 }
 

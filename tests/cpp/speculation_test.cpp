@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "model_fixture.h"
 #include "test_support.h"
 
 // Streams that draft, through the C ABI: what they deliver is what plain decoding delivers.
@@ -17,43 +18,17 @@ using Config = eliza_llm_stream_config_t;
 
 constexpr int32_t loop_start = 274;  // chain-spm.gguf: "abc" over and over
 
-class SpeculationTest : public testing::Test {
+class SpeculationTest : public DraftingFixture {
  protected:
-  void load(const std::string& model) {
-    bundle_ = make_bundle(model);
-    ctx_ = create_context(bundle_->string());
-  }
-
   // No stream of these tests takes up what another one left.
   Stream open(const Config& config) { return open_stream(ctx_, unkeyed(config)); }
-
-  Generation generated(const Tokens& prompt, size_t limit, const Config& config) {
-    const Stream stream = open(config);
-    prefill(stream, prompt);
-    return generate(stream, limit);
-  }
 
   Generation plain(const Tokens& prompt, size_t limit, Config config = {}) {
     config.draft_max = config.draft_min = 0;
     config.mtp_drafter_path = nullptr;
-    return generated(prompt, limit, config);
+    return fresh(prompt, limit, config);
   }
-
-  CleanEnvironment environment_;
-  EnvironmentVariable always_{"ELIZA_LLM_DRAFT", "always"};
-  EnvironmentVariable one_thread_{"ELIZA_LLM_THREADS", "1"};
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
-  std::unique_ptr<TemporaryDirectory> bundle_;
-  Context ctx_;
 };
-
-struct DraftCase {
-  const char* name;
-  const char* target;
-  const char* drafter;  // nullptr: none is named
-};
-
-void PrintTo(const DraftCase& drafting, std::ostream* out) { *out << drafting.name; }
 
 class DrafterTest : public SpeculationTest, public testing::WithParamInterface<DraftCase> {
  protected:
@@ -85,7 +60,7 @@ class DrafterTest : public SpeculationTest, public testing::WithParamInterface<D
   // Returns how many tokens were drafted.
   int32_t expect_as_plain(const Tokens& prompt, const Config& config, size_t limit = 50) {
     const Generation expected = plain(prompt, limit, config);
-    const Generation got = generated(prompt, limit, config);
+    const Generation got = fresh(prompt, limit, config);
     // A batch may go over the limit.
     EXPECT_EQ(first_of(got.tokens, std::min(limit, got.tokens.size())), expected.tokens);
     EXPECT_EQ(got.final, expected.final);
@@ -139,7 +114,7 @@ TEST_P(DrafterTest, MaxTokensIsMetExactly) {
   for (const int32_t max_tokens : {1, 2, 3, 4, 5, 9, 17}) {
     Config config = drafting();
     config.max_tokens = max_tokens;
-    const Generation got = generated(prompts()[2], 1000, config);
+    const Generation got = fresh(prompts()[2], 1000, config);
     EXPECT_EQ(got.tokens, plain(prompts()[2], 1000, config).tokens);
     EXPECT_EQ(got.tokens.size(), static_cast<size_t>(max_tokens));
     EXPECT_TRUE(got.final);
@@ -244,7 +219,7 @@ TEST_P(DrafterTest, FullContextEndsTheGenerationAtTheSameToken) {
     const EnvironmentVariable context("ELIZA_LLM_N_CTX", std::to_string(size));
     for (const size_t prompt_size : {size_t{1}, size_t{8}, static_cast<size_t>(size) - 1}) {
       const Tokens prompt = first_of(repeated(prompts()[3], 20), prompt_size);
-      const Generation got = generated(prompt, 1000, drafting());
+      const Generation got = fresh(prompt, 1000, drafting());
       EXPECT_EQ(got.tokens, plain(prompt, 1000).tokens);
       EXPECT_EQ(got.tokens.size(), static_cast<size_t>(size) - prompt_size);
       EXPECT_TRUE(got.final);
@@ -264,7 +239,7 @@ TEST_P(DrafterTest, ThreadsDoNotMatter) {
   const Generation expected = plain(prompts()[2], 40);
   for (const char* count : {"1", "2", "3"}) {
     const EnvironmentVariable threads("ELIZA_LLM_THREADS", count);
-    EXPECT_EQ(first_of(generated(prompts()[2], 40, drafting()).tokens, 40), expected.tokens);
+    EXPECT_EQ(first_of(fresh(prompts()[2], 40, drafting()).tokens, 40), expected.tokens);
   }
 }
 
@@ -439,7 +414,7 @@ TEST_F(SpeculationTest, DrafterEqualToTheTargetIsAccepted) {
         // chain-spm.gguf would end at once after most tokens.
         const bool scripted = std::string(model) == "chain-spm.gguf";
         const Tokens prompt = scripted ? Tokens{loop_start} : random_tokens(20, 10, 250, seed);
-        const Generation got = generated(prompt, 60, config);
+        const Generation got = fresh(prompt, 60, config);
         drafted += got.drafted;
         accepted += got.accepted;
       }
@@ -454,7 +429,7 @@ TEST_F(SpeculationTest, NgramsAreAcceptedWhereTheTextRepeats) {
   Config config = {};
   config.draft_max = 8;
   config.max_tokens = 120;
-  const auto got = generated({loop_start}, 1000, config);
+  const auto got = fresh({loop_start}, 1000, config);
   EXPECT_EQ(got.text,
             "abcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabc"
             "abcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabc");
@@ -472,7 +447,7 @@ TEST_F(SpeculationTest, NgramsFollowLoopsOfEveryLength) {
     config.draft_max = 8;
     config.max_tokens = 120;
     config.gbnf_grammar = grammar.c_str();
-    const Generation got = generated({20}, 1000, config);
+    const Generation got = fresh({20}, 1000, config);
     EXPECT_EQ(got.tokens, plain({20}, 1000, config).tokens);
     ASSERT_EQ(got.tokens.size(), 120u);
     // Once it has been said two times, most of the rest can come from drafts.
@@ -608,7 +583,7 @@ class DistributionTest : public DrafterTest {
     std::map<std::string, double> counts;
     for (int i = 0; i < samples; ++i) {
       const EnvironmentVariable seed("ELIZA_LLM_SEED", std::to_string(first_seed + i));
-      const Generation got = generated(prompt, 1000, config);
+      const Generation got = fresh(prompt, 1000, config);
       EXPECT_EQ(got.text.size(), static_cast<size_t>(letters));
       ++counts[got.text];
       drafted += got.drafted;
@@ -786,7 +761,7 @@ TEST_F(BadDrafterTest, FileThatWasReplacedIsLoadedAnew) {
   replace_by("tiny-spm.gguf");
   expect_refused(file_, "vocabulary");
   replace_by("tiny-bpe.gguf");
-  const Generation now = generated({20, 21}, 60, config);
+  const Generation now = fresh({20, 21}, 60, config);
   EXPECT_GE(now.accepted, 0.98 * now.drafted) << "the old one would not be right";
   EXPECT_GT(now.drafted, 0);
   EXPECT_EQ(first_of(now.tokens, 20), expected);
@@ -825,7 +800,7 @@ TEST_F(BadDrafterTest, SmallestBatchAndContextAreNoCrash) {
     Config ngram = {};
     ngram.draft_max = 8;
     const Tokens prompt(std::string(name) == "ELIZA_LLM_N_CTX" ? 1 : 20, 20);
-    EXPECT_EQ(generated(prompt, 20, ngram).tokens, plain(prompt, 20).tokens);
+    EXPECT_EQ(fresh(prompt, 20, ngram).tokens, plain(prompt, 20).tokens);
   }
 }
 

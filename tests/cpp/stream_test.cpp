@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "model_fixture.h"
 #include "test_support.h"
 
 // Streams and the tokenizer on the tiny models, through the C ABI.
@@ -14,27 +15,9 @@ namespace {
 
 using Config = eliza_llm_stream_config_t;
 
-class StreamTest : public testing::Test {
+class StreamTest : public ModelFixture {
  protected:
-  void load(const std::string& model) {
-    bundle_ = make_bundle(model);
-    ctx_ = create_context(bundle_->string());
-  }
-
   Stream open(const Config& config = {}) { return open_stream(ctx_, config); }
-
-  // What a new stream generates after `prompt`.
-  Generation fresh(const Tokens& prompt, size_t limit, const Config& config = {}) {
-    const Stream stream = open(unkeyed(config));
-    prefill(stream, prompt);
-    return generate(stream, limit);
-  }
-
-  CleanEnvironment environment_;
-  // A tiny model gains nothing from a second thread, and waiting for one on a busy machine is slow.
-  EnvironmentVariable one_thread_{"ELIZA_LLM_THREADS", "1"};
-  std::unique_ptr<TemporaryDirectory> bundle_;
-  Context ctx_;
 };
 
 // ------------------------------------------------------- scripted continuations

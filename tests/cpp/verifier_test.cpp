@@ -3,6 +3,7 @@
 #include <functional>
 #include <thread>
 
+#include "model_fixture.h"
 #include "test_support.h"
 
 // Verifier events tell, step by step, what the drafter proposed and what became of it.
@@ -50,30 +51,7 @@ class EventLog {
   const Context& ctx_;
 };
 
-struct DraftCase {
-  const char* name;
-  const char* target;
-  const char* drafter;  // nullptr: none is named
-};
-
-void PrintTo(const DraftCase& drafting, std::ostream* out) { *out << drafting.name; }
-
-class VerifierTest : public testing::Test {
- protected:
-  void load(const std::string& model) {
-    bundle_ = make_bundle(model);
-    ctx_ = create_context(bundle_->string());
-  }
-
-  CleanEnvironment environment_;
-  EnvironmentVariable always_{"ELIZA_LLM_DRAFT", "always"};
-  EnvironmentVariable one_thread_{"ELIZA_LLM_THREADS", "1"};
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
-  std::unique_ptr<TemporaryDirectory> bundle_;
-  Context ctx_;
-};
-
-class DrafterEventsTest : public VerifierTest, public testing::WithParamInterface<DraftCase> {
+class DrafterEventsTest : public DraftingFixture, public testing::WithParamInterface<DraftCase> {
  protected:
   DrafterEventsTest() {
     load(GetParam().target);
@@ -218,7 +196,7 @@ TEST_P(DrafterEventsTest, RebuildTheOutput) {
   EXPECT_EQ(rebuilt, expected);
 }
 
-class ScriptedVerifierTest : public VerifierTest {
+class ScriptedVerifierTest : public DraftingFixture {
  protected:
   ScriptedVerifierTest() : path_(test_model("chain-spm.gguf").string()) {
     load("chain-spm.gguf");
