@@ -28,7 +28,6 @@ def run_batch(arguments: argparse.Namespace) -> int:
     if arguments.jobs < 1:
         refuse(f"-j takes 1 or more streams, not {arguments.jobs}")
     config = config_of(arguments)
-    _share_processors(arguments)
     set_environment(arguments)
     stop = [text_of(word) for word in arguments.stop]
     model = os.path.realpath(arguments.bundle)
@@ -57,14 +56,6 @@ def run_batch(arguments: argparse.Namespace) -> int:
     if not report.failed:
         return 0
     return fail(f"{report.failed} of {report.done} lines failed; their results say why")
-
-
-def _share_processors(arguments: argparse.Namespace) -> None:
-    """Streams side by side get a part of the processors each: ggml's threads wait in loops."""
-    if arguments.threads is None and arguments.jobs > 1 and not os.environ.get("ELIZA_LLM_THREADS"):
-        affinity = getattr(os, "sched_getaffinity", None)
-        count = len(affinity(0)) if affinity else os.cpu_count() or 1
-        arguments.threads = max(1, count // arguments.jobs)
 
 
 @contextlib.contextmanager
