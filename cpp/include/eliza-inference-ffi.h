@@ -3,22 +3,31 @@
  *
  * Conventions, stated once:
  *
- * Handles   are opaque. `create` and every `*_open` return NULL on failure; `destroy` and every
- *           `*_close` accept NULL. A handle is dead after it was closed.
- * Errors    A function that returns `int` returns ELIZA_OK (or another value >= 0 where documented)
- *           on success and a negative ELIZA_ERR_* code on failure. On failure `*out_error` is set
- * to a NUL-terminated UTF-8 message that names the function, the offending value and what to do;
- * free it with eliza_inference_free_string. On success it is left alone. `out_error` may be NULL.
- * `reset`, `reset_keep` and `cancel` have no message. Ownership Inputs are borrowed for the call.
- * Strings and token arrays handed out come from malloc: free them with eliza_inference_free_string
- * or eliza_inference_free_tokens (plain free does as well). NULL      A pointer must not be NULL
- * unless its description says so; NULL is then ELIZA_ERR_INVALID_ARG, not a crash. Threads   A
- * context may be used from any thread. A stream (and any other opened handle) is used by one thread
- * at a time, except that eliza_inference_llm_stream_cancel may be called from any thread until
- * close begins. Different streams run in parallel. Text      is UTF-8. What the library writes is
- * always valid UTF-8 and NUL-terminated: bytes that can never become a character, and U+0000, are
- * delivered as U+FFFD. Output    The library writes nothing to stdout or stderr unless the
- * environment variable ELIZA_LLM_LOG asks for it. No C++ exception crosses this boundary.
+ * - Handles are opaque. `create` and every `*_open` return NULL on failure; `destroy` and every
+ *   `*_close` accept NULL. A handle is dead after it was closed.
+ *
+ * - Errors: a function that returns `int` returns ELIZA_OK (or another value >= 0 where documented)
+ *   on success and a negative ELIZA_ERR_* code on failure. On failure `*out_error` is set to a
+ *   NUL-terminated UTF-8 message that names the function, the offending value and what to do; free
+ *   it with eliza_inference_free_string. On success it is left alone. `out_error` may be NULL.
+ *   `reset`, `reset_keep` and `cancel` have no message.
+ *
+ * - Ownership: inputs are borrowed for the call. Strings and token arrays handed out come from
+ *   malloc: free them with eliza_inference_free_string or eliza_inference_free_tokens (plain free
+ *   does as well).
+ *
+ * - NULL: a pointer must not be NULL unless its description says so; NULL is then
+ *   ELIZA_ERR_INVALID_ARG, not a crash.
+ *
+ * - Threads: a context may be used from any thread. A stream (and any other opened handle) is used
+ *   by one thread at a time, except that eliza_inference_llm_stream_cancel may be called from any
+ *   thread until close begins. Different streams run in parallel.
+ *
+ * - Text is UTF-8. What the library writes is always valid UTF-8 and NUL-terminated: bytes that can
+ *   never become a character, and U+0000, are delivered as U+FFFD.
+ *
+ * - Output: the library writes nothing to stdout or stderr unless the environment variable
+ *   ELIZA_LLM_LOG asks for it. No C++ exception crosses this boundary.
  *
  * Only the language-model and tokenizer families answer in this build. The voice families exist so
  * that consumers can bind the whole table: their `*_supported` functions return 0 and their work
@@ -148,11 +157,13 @@ ELIZA_INFERENCE_API int eliza_inference_llm_stream_prefill(EliLlmStream* stream,
 /* Runs at most one model step and delivers its tokens and text.
  * Returns 0: more to come; 1: final (end of generation, max_tokens, context full) and everything
  * delivered; < 0: error.
- *   tokens_out    [tokens_cap >= 1] receives *num_tokens_out token ids; the end-of-generation token
- *                 is not among them
- *   text_out      [text_cap >= 1 bytes] receives their text. Text may lag behind its tokens: an
- *                 unfinished character waits for its remaining bytes
- *   drafter_*_out tokens drafted and accepted in this step, 0 without a drafter; may be NULL
+ *
+ *   tokens_out     [tokens_cap >= 1] receives *num_tokens_out token ids; the end-of-generation
+ *                  token is not among them
+ *   text_out       [text_cap >= 1 bytes] receives their text. Text may lag behind its tokens: an
+ *                  unfinished character waits for its remaining bytes
+ *   drafter_*_out  tokens drafted and accepted in this step, 0 without a drafter; may be NULL
+ *
  * Nothing is lost: what does not fit comes with the next call, which then runs no model step and
  * may return 0 tokens. When the buffer cannot hold even the next character (up to 4 bytes and the
  * terminator) and there is nothing else to deliver, ELIZA_ERR_INVALID_ARG; call again with a larger
@@ -225,8 +236,10 @@ typedef struct EliVerifierEvent {
 typedef void (*eliza_verifier_cb)(const EliVerifierEvent* event, void* user_data);
 
 /* Sets the verifier callback of all streams of the context; NULL clears it. Waits for callbacks
- * that run: when it returns, the one before is not called any more. ELIZA_ERR_INVALID_ARG from
- * inside a callback. `user_data` is passed through and may be NULL. */
+ * that run: when it returns, the one before is not called any more. Streams that outlive the
+ * context still call the one that it had: clear it before `destroy` where `user_data` goes with the
+ * context. ELIZA_ERR_INVALID_ARG from inside a callback. `user_data` is passed through and may be
+ * NULL. */
 ELIZA_INFERENCE_API int eliza_inference_set_verifier_callback(EliInferenceContext* ctx,
                                                               eliza_verifier_cb cb, void* user_data,
                                                               char** out_error);
@@ -237,18 +250,22 @@ ELIZA_INFERENCE_API int eliza_inference_set_verifier_callback(EliInferenceContex
 ELIZA_INFERENCE_API int eliza_inference_tokenize_supported(void);
 
 /* Turns `text_len` bytes of text (no terminator needed) into token ids of the bundle's text model.
- *   add_special   nonzero: add the start (and end) tokens the model asks for
- *   parse_special nonzero: spelled-out special tokens such as <|im_end|> become their ids
- *   out_tokens    receives a malloc'ed array, also for 0 tokens; free with
- * eliza_inference_free_tokens out_n         receives its length */
+ *
+ *   add_special    nonzero: add the start (and end) tokens the model asks for
+ *   parse_special  nonzero: spelled-out special tokens such as <|im_end|> become their ids
+ *   out_tokens     receives a malloc'ed array, also for 0 tokens; free it with
+ *                  eliza_inference_free_tokens
+ *   out_n          receives its length */
 ELIZA_INFERENCE_API int eliza_inference_tokenize(EliInferenceContext* ctx, const char* text,
                                                  size_t text_len, int add_special,
                                                  int parse_special, int** out_tokens, size_t* out_n,
                                                  char** out_error);
 
 /* Turns token ids back into text. `tokens` may be NULL when n_tokens is 0.
- *   remove_special  nonzero: leave out the start and end tokens that add_special adds
- *   unparse_special nonzero: spell special tokens out, else they are empty
+ *
+ *   remove_special   nonzero: leave out the start and end tokens that add_special adds
+ *   unparse_special  nonzero: spell special tokens out, else they are empty
+ *
  * Returns the number of bytes written, terminator excluded. A buffer that is too small is
  * ELIZA_ERR_INVALID_ARG with the needed size in the message, and holds an empty string. */
 ELIZA_INFERENCE_API int eliza_inference_detokenize(EliInferenceContext* ctx, const int* tokens,
