@@ -1,4 +1,7 @@
-"""llama-cpp-python, compiled from the source distribution that our llama.cpp comes from."""
+"""Libraries that ours is compared with and shares processes with.
+
+llama-cpp-python is compiled from the source distribution that our llama.cpp comes from.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from lib import cache
 from lib.assets import ASSETS
 from lib.building import Build, tools
 from lib.console import run, say
-from lib.environments import PEER
+from lib.environments import NEIGHBOURS, PEER, environment
 
 # As in cmake/LlamaCpp.cmake. LLAVA_BUILD, for images, is llama-cpp-python's own.
 OFF = ("LLAMA_CURL", "LLAMA_OPENSSL", "LLAMA_SUBPROCESS", "LLAMA_ALL_WARNINGS", "LLAVA_BUILD")
@@ -42,6 +45,20 @@ def llama_cpp_python(made: Build) -> Path:
         run(pip, f"pip install {package.name}", _build_environment(entry, flags))
 
     return cache.make_once(cache.root() / "venvs" / f"peer-{name}", make) / "bin" / "python"
+
+
+def neighbours(made: Build) -> Path:
+    """The Python of an environment with llama-cpp-python as above, numpy and PyTorch."""
+    parts = [llama_cpp_python(made).parents[1], environment(NEIGHBOURS).parent]
+
+    def make(entry: Path) -> None:
+        run([sys.executable, "-m", "venv", "--without-pip", entry], "python -m venv")
+        (own,) = entry.glob("lib/python*/site-packages")
+        paths = [path for part in parts for path in part.glob("lib/python*/site-packages")]
+        (own / "neighbours.pth").write_text("".join(f"{path}\n" for path in paths))
+
+    name = f"neighbours-{cache.key(*parts)}"
+    return cache.make_once(cache.root() / "venvs" / name, make) / "bin" / "python"
 
 
 def _flags(made: Build) -> list[str]:
