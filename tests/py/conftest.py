@@ -23,6 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: only in scripts/test --all")
     config.addinivalue_line("markers", "threads: also run under the thread sanitizer")
+    config.addinivalue_line("markers", "unsanitized: not run under a sanitizer")
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,10 @@ import sys
 from typing import Any, NoReturn, Sequence
 
 from .. import __version__
+from ..abi_check import CheckPackagesMissing
 from ..chat import TemplateEngineMissing
 from ..errors import ElizaError
+from .abi_check import add_abi_check, run_abi_check
 from .batch import run_batch
 from .common import PROGRAM, add_generation, fail
 from .facts import run_bundle, run_info, run_tokenize
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except TemplateEngineMissing as error:
+    except (TemplateEngineMissing, CheckPackagesMissing) as error:
         return fail(str(error), 2)
     except ElizaError as error:
         return fail(error.message)
@@ -66,6 +68,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if rest and not any(word.startswith("-") and word != "-" for word in rest):
         if getattr(arguments, "input", None) == []:
             arguments.input, rest = rest, []
+        if hasattr(arguments, "files"):
+            arguments.files += rest
+            rest = []
         for name in ("prompt", "prompts"):
             if rest and getattr(arguments, name, "") is None:
                 setattr(arguments, name, rest.pop(0))
@@ -143,6 +148,9 @@ def _parser() -> argparse.ArgumentParser:
     info = command("info", run_info, "Describe the library, and which backend serves a bundle.")
     info.add_argument("bundle", metavar="BUNDLE", nargs="?", help=bundle_help)
     info.add_argument("--json", action="store_true", help="print one JSON object")
+
+    summary = "Check headers, libraries and bindings against the ABI table."
+    add_abi_check(command("abi-check", run_abi_check, summary))
 
     bundle = command("bundle", run_bundle, "Make a bundle directory from a GGUF file.")
     bundle.add_argument("gguf", metavar="GGUF", help="the model, or any part of a split one")

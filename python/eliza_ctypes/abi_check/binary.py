@@ -1,0 +1,156 @@
+"""A built library against the table: by its file, and where this machine can load it, by calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from typing import Any
+
+from . import answers as _answers
+from .image import Image, Unreadable, read_images
+from .report import Report
+from .table import Table
+
+LARGEST = 8 * 1024 * 1024
+
+_SECONDS = 60
+_HERE = {"linux": "ELF", "darwin": "Mach-O", "win32": "PE"}
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+_FORBIDDEN = re.compile(
+    # Sockets, on POSIX systems and on Windows.
+    r"socket(pair)?|connect|bind|listen|accept4?|send(to|m?msg)?|recv(from|m?msg)?"
+    r"|getaddrinfo|getnameinfo|gethostby(name2?|addr)(_r)?|WSA\w+|GetAddrInfo\w+"
+    r"|OBJC_CLASS_\$_NS(URL(Session|Connection|Download)|Task)"
+    # Processes.
+    r"|_*v?fork|forkpty|daemon|clone3?|posix_spawnp?"
+    r"|_?w?exec[lv]p?e?|execvpe|fexecve|execveat|_?w?spawn[lv]p?e?|_?w?popen|_?w?system"
+    r"|(Nt)?CreateProcess\w*|NtCreateUserProcess|ShellExecute\w*|WinExec"
+)
+_NETWORK_LIBRARIES = re.compile(
+    r"(ws2_32|wsock32|mswsock|winhttp|wininet|urlmon)\.dll"
+    r"|lib(curl|ssl|nghttp2)\b.*|.*/(CFNetwork|Network)\.framework/.*",
+    re.IGNORECASE,
+)
+# What loaders say where the library itself is not to blame.
+_OTHERS_MISSING = re.compile(r"Library not loaded|one of its dependencies|image not found")
+
+
+def check_library(path: str | os.PathLike[str], table: Table) -> Report:
+    """Exports, own name, imports and size of every architecture in the file, then its answers.
+
+    Raises OSError, CheckPackagesMissing.
+    """
+    report = Report(str(path))
+    try:
+        images = read_images(path)
+    except Unreadable as error:
+        report.problem(str(error))
+        return report
+    for image in images:
+        before = len(report.problems)
+        _check_image(image, table, report)
+        if len(images) > 1:
+            report.problems[before:] = [
+                finding._replace(message=f"{image.machine}: {finding.message}")
+                for finding in report.problems[before:]
+            ]
+    report.judged.append(" and ".join(f"{image.machine} {image.format}" for image in images))
+    report.judged += [f"{len(table.functions)} exports", "its name", "imports", "size"]
+    here = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
+    if any((image.format, image.machine) == (_HERE.get(sys.platform), here) for image in images):
+        _check_answers(os.path.abspath(path), table, report)
+    else:
+        report.cannot_judge(
+            f"what the functions answer: the library is for another machine than this one, "
+            f"{here} {platform.system()}"
+        )
+    return report
+
+
+def _check_image(image: Image, table: Table, report: Report) -> None:
+    if not image.wide:
+        report.problem("is a 32-bit library: the ABI has 64-bit pointers")
+    for name in table.functions:
+        if name not in image.exports:
+            report.problem(f"{name} is not exported")
+        elif name in image.no_functions:
+            report.problem(f"{name} is exported, but it is no function")
+    for name in sorted(image.exports - table.functions.keys()):
+        report.problem(f"{name} is exported, but not in the table")
+    _check_name(image, table.library, report)
+    for name in sorted(filter(_FORBIDDEN.fullmatch, image.imports)):
+        report.problem(f"imports {name}: the library may use no network and start no process")
+    for name in filter(_NETWORK_LIBRARIES.fullmatch, image.libraries):
+        report.problem(f"needs {name}: the library may use no network")
+    if image.loaded > LARGEST:
+        report.problem(f"{image.loaded} bytes are loaded of it, more than {LARGEST}")
+
+
+def _check_name(image: Image, library: str, report: Report) -> None:
+    """The name by which programs that were linked with the library look for it."""
+    found = image.name or "none"
+    if image.format == "ELF":
+        what, wanted = "SONAME", f"{library}.so"
+        right = found == wanted
+    elif image.format == "Mach-O":
+        what, wanted = "install name", f"@rpath/{library}.dylib"
+        right = found.rpartition("/")[2] == f"{library}.dylib"
+    else:
+        what, wanted = "DLL name", f"{library[3:]}.dll"
+        right = found.lower() in (wanted, f"{library}.dll")
+    if not right:
+        report.problem(f"the {what} is {found}, not {wanted}")
+
+
+def _check_answers(path: str, table: Table, report: Report) -> None:
+    version = next(name for name in table.functions if name.endswith("_abi_version"))
+    supported = [name for name in table.functions if name.endswith("_supported")]
+    answers = _ask(path, [version, *supported], report)
+    if answers is None:
+        return
+    if answers.get(version, str(table.version)) != str(table.version):
+        said = "NULL" if answers[version] is None else f'"{answers[version]}"'
+        report.problem(f'{version} answers {said}, the table says "{table.version}"')
+    for name in supported:
+        if answers.get(name, 0) not in (0, 1):
+            report.problem(f"{name} answers {answers[name]}, not 0 or 1")
+    report.judged.append(f"{len(answers)} answers")
+
+
+def _ask(path: str, functions: list[str], report: Report) -> dict[str, Any] | None:
+    """What the functions answer in a process of their own; None with the reason reported."""
+    # -I: only the standard library, whatever lies beside the program or in the environment.
+    command = [sys.executable, "-I", _answers.__file__, path, *functions]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        report.problem(f"loading it and asking what it supports takes more than {_SECONDS} s")
+        return None
+    if done.returncode != 0 or not done.stdout:
+        last = done.stderr.strip().splitlines()[-1:]
+        how = ": ".join([f"exit status {done.returncode}", *last])
+        report.problem(f"a process that loads it and asks what it supports dies ({how})")
+        return None
+    said: dict[str, Any] = json.loads(done.stdout)
+    if "error" not in said:
+        answers: dict[str, Any] = said["answers"]
+        return answers
+    reason = " ".join(said["error"].split())
+    blamed = reason.startswith((path, f"Error relocating {path}")) or sys.platform != "linux"
+    if _OTHERS_MISSING.search(reason) or not blamed:
+        # Something that it needs is not on this machine.
+        report.cannot_judge(f"what the functions answer: it does not load here: {reason}")
+    else:
+        report.problem(f"does not load: {reason}")
+    return None

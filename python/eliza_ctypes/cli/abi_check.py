@@ -1,0 +1,125 @@
+"""``abi-check``: headers, libraries and bindings against the ABI table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Iterator
+
+from .. import abi
+from ..abi_check.report import Finding, Report
+from ..abi_check.table import Table, read_table
+from ..errors import ElizaError
+from ..loader import locate
+from .common import fail, path_of, refuse
+
+
+def add_abi_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="a header, a library, the source of a binding, or a folder of sources; "
+        "else the library that this package loads, and the package's own declarations",
+    )
+    parser.add_argument("--table", metavar="FILE", help="the ABI table, instead of the packaged")
+    parser.add_argument(
+        "--compiler", metavar="CC", help="have this C compiler check the headers as well"
+    )
+    parser.add_argument(
+        "--declarations", action="store_true", help="this package's declarations, besides FILEs"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_abi_check(arguments: argparse.Namespace) -> int:
+    """Prints a block for each thing that was checked; problems make the status 1."""
+    table = _table(arguments.table)
+    paths = [path_of(name) for name in arguments.files]
+    for path in paths:
+        if not path.exists():
+            refuse(f"{path}: no such file or directory")
+    if arguments.compiler is not None and not paths:
+        refuse("--compiler goes with the FILE of a header")
+    reports = []
+    for report in _reports(arguments, table, paths):
+        reports.append(report)
+        if not arguments.json:
+            _print(report)
+    problems = sum(len(report.problems) for report in reports)
+    if arguments.json:
+        print(json.dumps(_as_json(reports, table), indent=2, ensure_ascii=False))
+    else:
+        faulty = sum(not report.ok for report in reports)
+        where = f", in {faulty} of them" if problems else ""
+        found = f"{_counted(problems)}{where}"
+        print(f"{len(reports)} checked against ABI {table.version}: {found}")
+    if problems:
+        return 1
+    return 0 if any(report.judged for report in reports) else fail("nothing could be judged")
+
+
+def _table(name: str | None) -> Table:
+    if name is None:
+        return Table(abi.TABLE)
+    try:
+        return read_table(path_of(name))
+    except (OSError, ValueError) as error:
+        refuse(f"--table: {error}")
+
+
+def _reports(arguments: argparse.Namespace, table: Table, paths: list[Path]) -> Iterator[Report]:
+    # Not at the top: the other commands start without them.
+    from ..abi_check.binary import check_library
+    from ..abi_check.declarations import check_declarations
+    from ..abi_check.files import check_path
+
+    if not paths and not arguments.declarations:
+        try:
+            yield check_library(locate(arguments.library), table)
+        except ElizaError as error:
+            report = Report("the library")
+            report.problem(error.message)
+            yield report
+    for path in paths:
+        yield from check_path(path, table, arguments.compiler)
+    if not paths or arguments.declarations:
+        yield check_declarations(table)
+
+
+def _print(report: Report) -> None:
+    count = len(report.problems)
+    state = _counted(count) if count else "ok" if report.judged else "not judged"
+    print(f"{report.subject}: {state}")
+    if report.judged:
+        print(f"  judged: {', '.join(report.judged)}")
+    for finding in report.problems:
+        print(f"  {_place(report, finding)}: {finding.message}")
+    for finding in report.unjudged:
+        print(f"  {_place(report, finding)}: not judged: {finding.message}")
+
+
+def _counted(problems: int) -> str:
+    return {0: "no problems", 1: "1 problem"}.get(problems, f"{problems} problems")
+
+
+def _place(report: Report, finding: Finding) -> str:
+    return report.subject if finding.line is None else f"{report.subject}:{finding.line}"
+
+
+def _as_json(reports: list[Report], table: Table) -> dict[str, Any]:
+    return {
+        "abi_version": table.version,
+        "ok": all(report.ok for report in reports) and any(report.judged for report in reports),
+        "subjects": [
+            {
+                "subject": report.subject,
+                "ok": report.ok,
+                "judged": report.judged,
+                "problems": [finding._asdict() for finding in report.problems],
+                "unjudged": [finding._asdict() for finding in report.unjudged],
+            }
+            for report in reports
+        ],
+    }
