@@ -18,6 +18,7 @@ from lib.environments import CCACHE, CMAKE, environment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OLDEST_CMAKE = (3, 25)
+TESTS_ON = ("-DELIZA_BUILD_TESTS=ON", "-DELIZA_BUILD_TOOLS=ON")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Build:
     def library(self) -> Path:
         suffix = ".dylib" if sys.platform == "darwin" else ".so"
         return self.directory / "lib" / f"libelizainference{suffix}"
+
+    @property
+    def relay_library(self) -> Path:
+        """With TESTS_ON: the library with the backend of tests/consumers/relay built in."""
+        return self.library.parent / "relay" / self.library.name
 
     def program(self, name: str) -> Path:
         return self.directory / "bin" / name

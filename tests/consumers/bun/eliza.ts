@@ -1,0 +1,405 @@
+/** libelizainference for Bun: contexts and streams over `bun:ffi`. */
+
+import { CString, dlopen, JSCallback, type Pointer, ptr, read, toArrayBuffer } from "bun:ffi";
+
+const probe = { args: [], returns: "i32" } as const;
+const release = { args: ["ptr"], returns: "void" } as const;
+
+/** The functions of the header that are used here. Handles and strings are plain addresses. */
+const FUNCTIONS = {
+  eliza_inference_abi_version: { args: [], returns: "cstring" },
+  eliza_inference_create: { args: ["cstring", "ptr"], returns: "ptr" },
+  eliza_inference_destroy: release,
+  eliza_inference_free_string: release,
+  eliza_inference_free_tokens: release,
+
+  eliza_inference_llm_stream_supported: probe,
+  eliza_inference_llm_mtp_supported: probe,
+  eliza_inference_llm_kv_quant_supported: probe,
+  eliza_inference_tokenize_supported: probe,
+  eliza_inference_tts_stream_supported: probe,
+  eliza_inference_asr_stream_supported: probe,
+  eliza_inference_vad_supported: probe,
+  eliza_inference_wakeword_supported: probe,
+  eliza_inference_speaker_supported: probe,
+  eliza_inference_diariz_supported: probe,
+
+  eliza_inference_llm_stream_open: { args: ["ptr", "ptr", "ptr"], returns: "ptr" },
+  eliza_inference_llm_stream_prefill: { args: ["ptr", "ptr", "usize", "ptr"], returns: "i32" },
+  eliza_inference_llm_stream_next: {
+    args: ["ptr", "ptr", "usize", "ptr", "ptr", "usize", "ptr", "ptr", "ptr"],
+    returns: "i32",
+  },
+  eliza_inference_llm_stream_cancel: { args: ["ptr"], returns: "i32" },
+  eliza_inference_llm_stream_save_slot: { args: ["ptr", "cstring", "ptr"], returns: "i32" },
+  eliza_inference_llm_stream_restore_slot: { args: ["ptr", "cstring", "ptr"], returns: "i32" },
+  eliza_inference_llm_stream_reset: { args: ["ptr"], returns: "i32" },
+  eliza_inference_llm_stream_reset_keep: { args: ["ptr", "i32"], returns: "i32" },
+  eliza_inference_llm_stream_close: release,
+  eliza_inference_set_verifier_callback: { args: ["ptr", "ptr", "ptr", "ptr"], returns: "i32" },
+
+  eliza_inference_tokenize: {
+    args: ["ptr", "ptr", "usize", "i32", "i32", "ptr", "ptr", "ptr"],
+    returns: "i32",
+  },
+  eliza_inference_detokenize: {
+    args: ["ptr", "ptr", "usize", "i32", "i32", "ptr", "usize", "ptr"],
+    returns: "i32",
+  },
+
+  eliza_inference_asr_transcribe: {
+    args: ["ptr", "ptr", "usize", "i32", "ptr", "usize", "ptr"],
+    returns: "i32",
+  },
+  eliza_inference_asr_stream_close: release,
+  eliza_inference_vad_close: release,
+  eliza_inference_wakeword_close: release,
+  eliza_inference_speaker_close: release,
+  eliza_inference_diariz_close: release,
+} as const;
+
+function load(path: string) {
+  return dlopen(path, FUNCTIONS).symbols;
+}
+
+type Symbols = ReturnType<typeof load>;
+export type Handle = Pointer | bigint;
+
+/** What the library reports; `code` is missing where a function returned NULL. */
+export class ElizaError extends Error {
+  override readonly name = "ElizaError";
+  readonly code?: number;
+
+  constructor(message: string, code?: number) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The fields of `eliza_llm_stream_config_t`. What is left out is zero or NULL, `slotId` -1. */
+export interface StreamConfig {
+  maxTokens?: number;
+  temperature?: number;
+  topP?: number;
+  topK?: number;
+  repeatPenalty?: number;
+  slotId?: number;
+  promptCacheKey?: string;
+  draftMin?: number;
+  draftMax?: number;
+  mtpDrafterPath?: string;
+  gbnfGrammar?: string;
+  disableThinking?: number;
+  nGpuLayers?: number;
+  cacheTypeK?: string;
+  cacheTypeV?: string;
+}
+
+const CONFIG_SIZE = 80;
+const CONFIG_FIELDS: Record<keyof StreamConfig, [offset: number, type: "i32" | "f32" | "text"]> = {
+  maxTokens: [0, "i32"],
+  temperature: [4, "f32"],
+  topP: [8, "f32"],
+  topK: [12, "i32"],
+  repeatPenalty: [16, "f32"],
+  slotId: [20, "i32"],
+  promptCacheKey: [24, "text"],
+  draftMin: [32, "i32"],
+  draftMax: [36, "i32"],
+  mtpDrafterPath: [40, "text"],
+  gbnfGrammar: [48, "text"],
+  disableThinking: [56, "i32"],
+  nGpuLayers: [60, "i32"],
+  cacheTypeK: [64, "text"],
+  cacheTypeV: [72, "text"],
+};
+
+export interface Step {
+  /** Nothing more comes until the next prefill. */
+  done: boolean;
+  tokens: number[];
+  text: string;
+  drafted: number;
+  accepted: number;
+}
+
+export interface VerifierEvent {
+  accepted: number[];
+  rejectedFrom: number;
+  rejectedTo: number;
+  corrected: number[];
+}
+
+export class Library {
+  readonly symbols: Symbols;
+
+  constructor(path: string) {
+    this.symbols = load(path);
+  }
+
+  get version(): string {
+    return this.symbols.eliza_inference_abi_version() ?? "";
+  }
+
+  createContext(bundle: string): Context {
+    return new Context(this, this.call(this.symbols.eliza_inference_create, bundle));
+  }
+
+  /** Calls a function whose last parameter is `out_error`; NULL or a negative code is thrown. */
+  call<Args extends unknown[], Result extends number | Handle | null>(
+    native: (...args: [...Args, out_error: BigUint64Array]) => Result,
+    ...args: Args
+  ): NonNullable<Result> {
+    const error = new BigUint64Array(1);
+    const result = native(...args, error);
+    if (result === null || result < 0) {
+      const message = CString(error[0]);
+      this.symbols.eliza_inference_free_string(error[0]);
+      throw new ElizaError(message, result === null ? undefined : Number(result));
+    }
+    return result;
+  }
+}
+
+/** A bundle and its models. Its streams may outlive it. */
+export class Context {
+  #library: Library;
+  #handle: Handle | null;
+  #callback: JSCallback | null = null;
+
+  constructor(library: Library, handle: Handle) {
+    this.#library = library;
+    this.#handle = handle;
+  }
+
+  get handle(): Handle {
+    if (this.#handle === null) throw new Error("the context is closed");
+    return this.#handle;
+  }
+
+  close(): void {
+    if (this.#callback !== null) this.setVerifier(null);
+    this.#library.symbols.eliza_inference_destroy(this.#handle);
+    this.#handle = null;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  openStream(config: StreamConfig = {}): Stream {
+    const open = this.#library.symbols.eliza_inference_llm_stream_open;
+    return new Stream(this.#library, this.#library.call(open, this.handle, packConfig(config)));
+  }
+
+  tokenize(text: string, { addSpecial = true, parseSpecial = false } = {}): number[] {
+    const { symbols } = this.#library;
+    const bytes = encoder.encode(text);
+    const tokens = new BigUint64Array(1);
+    const count = new BigUint64Array(1);
+    this.#library.call(
+      symbols.eliza_inference_tokenize,
+      this.handle,
+      bytes,
+      bytes.length,
+      Number(addSpecial),
+      Number(parseSpecial),
+      tokens,
+      count,
+    );
+    const ids = copyInts(tokens[0], Number(count[0]));
+    symbols.eliza_inference_free_tokens(tokens[0]);
+    return ids;
+  }
+
+  /** `capacity` is the room for the text in bytes, terminator included. */
+  detokenize(
+    tokens: number[],
+    { removeSpecial = false, unparseSpecial = false, capacity = 16 * tokens.length + 64 } = {},
+  ): string {
+    const text = new Uint8Array(capacity);
+    const size = this.#library.call(
+      this.#library.symbols.eliza_inference_detokenize,
+      this.handle,
+      Int32Array.from(tokens),
+      tokens.length,
+      Number(removeSpecial),
+      Number(unparseSpecial),
+      text,
+      capacity,
+    );
+    return decoder.decode(text.subarray(0, size));
+  }
+
+  /** What is said in mono PCM in [-1, 1]. */
+  transcribe(pcm: Float32Array, sampleRate: number, capacity: number): string {
+    const text = new Uint8Array(capacity);
+    const size = this.#library.call(
+      this.#library.symbols.eliza_inference_asr_transcribe,
+      this.handle,
+      pcm,
+      pcm.length,
+      sampleRate,
+      text,
+      capacity,
+    );
+    return decoder.decode(text.subarray(0, size));
+  }
+
+  /** Sets the callback of all streams of the context; null clears it. */
+  setVerifier(verified: ((event: VerifierEvent) => void) | null): void {
+    const callback = verified &&
+      new JSCallback((event: Pointer) => verified(readEvent(event)), {
+        args: ["ptr", "ptr"],
+        returns: "void",
+      });
+    this.#library.call(
+      this.#library.symbols.eliza_inference_set_verifier_callback,
+      this.handle,
+      callback?.ptr ?? null,
+      null,
+    );
+    this.#callback?.close(); // only now: until here the library might have called it
+    this.#callback = callback;
+  }
+}
+
+/** One sequence of tokens. Its calls block the thread that makes them. */
+export class Stream {
+  #library: Library;
+  #handle: Handle | null;
+
+  constructor(library: Library, handle: Handle) {
+    this.#library = library;
+    this.#handle = handle;
+  }
+
+  /** A number: post it to a Worker, which may call `eliza_inference_llm_stream_cancel` with it. */
+  get handle(): Handle {
+    if (this.#handle === null) throw new Error("the stream is closed");
+    return this.#handle;
+  }
+
+  close(): void {
+    this.#library.symbols.eliza_inference_llm_stream_close(this.#handle);
+    this.#handle = null;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  prefill(tokens: number[]): void {
+    const prefill = this.#library.symbols.eliza_inference_llm_stream_prefill;
+    this.#library.call(prefill, this.handle, Int32Array.from(tokens), tokens.length);
+  }
+
+  /** At most one model step, with room for so many tokens and bytes of text. */
+  next(tokensCap = 16, textCap = 256): Step {
+    const tokens = new Int32Array(tokensCap);
+    const count = new BigUint64Array(1);
+    const text = new Uint8Array(textCap);
+    const drafted = new Int32Array(1);
+    const accepted = new Int32Array(1);
+    const result = this.#library.call(
+      this.#library.symbols.eliza_inference_llm_stream_next,
+      this.handle,
+      tokens,
+      tokensCap,
+      count,
+      text,
+      textCap,
+      drafted,
+      accepted,
+    );
+    return {
+      done: result === 1,
+      tokens: Array.from(tokens.subarray(0, Number(count[0]))),
+      text: decoder.decode(text.subarray(0, text.indexOf(0))),
+      drafted: drafted[0],
+      accepted: accepted[0],
+    };
+  }
+
+  /** The steps of a generation, the final one included. */
+  *steps(tokensCap?: number, textCap?: number): Generator<Step, void> {
+    let step: Step;
+    do {
+      step = this.next(tokensCap, textCap);
+      yield step;
+    } while (!step.done);
+  }
+
+  saveSlot(path: string): void {
+    const save = this.#library.symbols.eliza_inference_llm_stream_save_slot;
+    this.#library.call(save, this.handle, path);
+  }
+
+  restoreSlot(path: string): void {
+    const restore = this.#library.symbols.eliza_inference_llm_stream_restore_slot;
+    this.#library.call(restore, this.handle, path);
+  }
+
+  reset(): void {
+    const { symbols } = this.#library;
+    succeeded("reset", symbols.eliza_inference_llm_stream_reset(this.handle));
+  }
+
+  /** Returns how many of the first `count` tokens of the sequence were kept. */
+  resetKeep(count: number): number {
+    const { symbols } = this.#library;
+    const kept = symbols.eliza_inference_llm_stream_reset_keep(this.handle, count);
+    return succeeded("reset_keep", kept);
+  }
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a token may begin with one
+
+/**
+ * The struct with its strings behind it, in one buffer: what holds the struct holds them.
+ *
+ * The ArrayBuffer comes first because a small typed array that was made without one moves when it
+ * is asked for its `buffer`, and leaves the address that `ptr` gave before.
+ */
+function packConfig(config: StreamConfig): Uint8Array {
+  const texts = Object.values(config).filter((value) => typeof value === "string");
+  const room = texts.reduce((sum, text) => sum + 3 * text.length + 1, CONFIG_SIZE);
+  const buffer = new ArrayBuffer(room);
+  const bytes = new Uint8Array(buffer);
+  const view = new DataView(buffer);
+  let end = CONFIG_SIZE;
+  for (const [name, value] of Object.entries({ slotId: -1, ...config })) {
+    const [offset, type] = CONFIG_FIELDS[name as keyof StreamConfig];
+    if (value === undefined) continue;
+    if (typeof value === "string") {
+      view.setBigUint64(offset, BigInt(ptr(buffer, end)), true);
+      end += encoder.encodeInto(value, bytes.subarray(end)).written + 1;
+    } else if (type === "f32") {
+      view.setFloat32(offset, value, true);
+    } else {
+      view.setInt32(offset, value, true);
+    }
+  }
+  return bytes;
+}
+
+/** Copies an array of the library's, which may be NULL when it is empty. */
+function copyInts(array: number | bigint, count: number): number[] {
+  if (count === 0) return [];
+  return Array.from(new Int32Array(toArrayBuffer(array, 0, 4 * count)));
+}
+
+function readEvent(event: Pointer): VerifierEvent {
+  return {
+    accepted: copyInts(read.ptr(event, 0), Number(read.u64(event, 8))),
+    rejectedFrom: read.i32(event, 16),
+    rejectedTo: read.i32(event, 20),
+    corrected: copyInts(read.ptr(event, 24), Number(read.u64(event, 32))),
+  };
+}
+
+function succeeded(name: string, result: number): number {
+  if (result < 0) throw new ElizaError(`eliza_inference_llm_stream_${name} failed`, result);
+  return result;
+}

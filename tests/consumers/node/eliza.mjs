@@ -1,0 +1,375 @@
+/** libelizainference for Node: contexts and streams over koffi. */
+
+import { promisify } from "node:util";
+import koffi from "koffi";
+
+// koffi calls on stacks of its own. Of the 128 KiB that an asynchronous call gets by default, a
+// prefill needs more than half; this is what a synchronous call gets.
+koffi.config({ async_stack_size: 2 * 1024 * 1024 });
+
+koffi.opaque("EliInferenceContext");
+koffi.opaque("EliLlmStream");
+
+// The header's fields in the header's order. What a config leaves out is 0 or NULL.
+koffi.struct("eliza_llm_stream_config_t", {
+  maxTokens: "int32_t",
+  temperature: "float",
+  topP: "float",
+  topK: "int32_t",
+  repeatPenalty: "float",
+  slotId: "int32_t",
+  promptCacheKey: "const char *",
+  draftMin: "int32_t",
+  draftMax: "int32_t",
+  mtpDrafterPath: "const char *",
+  gbnfGrammar: "const char *",
+  disableThinking: "int32_t",
+  nGpuLayers: "int32_t",
+  cacheTypeK: "const char *",
+  cacheTypeV: "const char *",
+});
+
+koffi.struct("EliVerifierEvent", {
+  accepted: "const int *",
+  acceptedCount: "size_t",
+  rejectedFrom: "int",
+  rejectedTo: "int",
+  corrected: "const int *",
+  correctedCount: "size_t",
+});
+koffi.proto("void eliza_verifier_cb(const EliVerifierEvent *event, void *user_data)");
+
+// As in the header, but for what is freed: koffi would make a string of a `char **` and forget the
+// address.
+const PROTOTYPES = [
+  "const char *eliza_inference_abi_version()",
+  `EliInferenceContext *eliza_inference_create(
+     const char *bundle_dir, _Out_ void **out_error)`,
+  "void eliza_inference_destroy(EliInferenceContext *ctx)",
+  "void eliza_inference_free_string(void *str)",
+  "void eliza_inference_free_tokens(void *tokens)",
+
+  "int eliza_inference_llm_stream_supported()",
+  "int eliza_inference_llm_mtp_supported()",
+  "int eliza_inference_llm_kv_quant_supported()",
+  "int eliza_inference_tokenize_supported()",
+  "int eliza_inference_tts_stream_supported()",
+  "int eliza_inference_asr_stream_supported()",
+  "int eliza_inference_vad_supported()",
+  "int eliza_inference_wakeword_supported()",
+  "int eliza_inference_speaker_supported()",
+  "int eliza_inference_diariz_supported()",
+
+  `EliLlmStream *eliza_inference_llm_stream_open(
+     EliInferenceContext *ctx, const eliza_llm_stream_config_t *cfg, _Out_ void **out_error)`,
+  `int eliza_inference_llm_stream_prefill(
+     EliLlmStream *stream, const int32_t *token_ids, size_t num_tokens, _Out_ void **out_error)`,
+  `int eliza_inference_llm_stream_next(
+     EliLlmStream *stream, _Out_ int32_t *tokens_out, size_t tokens_cap,
+     _Out_ size_t *num_tokens_out, _Out_ uint8_t *text_out, size_t text_cap,
+     _Out_ int32_t *drafter_drafted_out, _Out_ int32_t *drafter_accepted_out,
+     _Out_ void **out_error)`,
+  "int eliza_inference_llm_stream_cancel(EliLlmStream *stream)",
+  `int eliza_inference_llm_stream_save_slot(
+     EliLlmStream *stream, const char *filename, _Out_ void **out_error)`,
+  `int eliza_inference_llm_stream_restore_slot(
+     EliLlmStream *stream, const char *filename, _Out_ void **out_error)`,
+  "int eliza_inference_llm_stream_reset(EliLlmStream *stream)",
+  "int eliza_inference_llm_stream_reset_keep(EliLlmStream *stream, int32_t n_keep)",
+  "void eliza_inference_llm_stream_close(EliLlmStream *stream)",
+  `int eliza_inference_set_verifier_callback(
+     EliInferenceContext *ctx, eliza_verifier_cb *cb, void *user_data, _Out_ void **out_error)`,
+
+  `int eliza_inference_tokenize(
+     EliInferenceContext *ctx, const char *text, size_t text_len, int add_special,
+     int parse_special, _Out_ void **out_tokens, _Out_ size_t *out_n, _Out_ void **out_error)`,
+  `int eliza_inference_detokenize(
+     EliInferenceContext *ctx, const int *tokens, size_t n_tokens, int remove_special,
+     int unparse_special, _Out_ uint8_t *out_text, size_t max_text_bytes, _Out_ void **out_error)`,
+
+  `int eliza_inference_asr_transcribe(
+     EliInferenceContext *ctx, const float *pcm, size_t n_samples, int sample_rate_hz,
+     _Out_ uint8_t *out_text, size_t max_text_bytes, _Out_ void **out_error)`,
+  "void eliza_inference_asr_stream_close(void *stream)",
+  "void eliza_inference_vad_close(void *vad)",
+  "void eliza_inference_wakeword_close(void *wake)",
+  "void eliza_inference_speaker_close(void *speaker)",
+  "void eliza_inference_diariz_close(void *diariz)",
+];
+
+/** What the library reports; `code` is undefined where a function returned NULL. */
+export class ElizaError extends Error {
+  name = "ElizaError";
+
+  constructor(message, code) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export class Library {
+  /** The functions by their names in C. */
+  native;
+
+  constructor(path) {
+    const library = koffi.load(path);
+    const functions = PROTOTYPES.map((prototype) => library.func(prototype));
+    this.native = Object.fromEntries(functions.map((native) => [native.info.name, native]));
+  }
+
+  get version() {
+    return this.native.eliza_inference_abi_version();
+  }
+
+  createContext(bundle) {
+    return new Context(this, this.call(this.native.eliza_inference_create, bundle));
+  }
+
+  /** Calls a function whose last parameter is `out_error`; NULL or a negative code is thrown. */
+  call(native, ...args) {
+    const error = [null];
+    return this.#checked(native(...args, error), error);
+  }
+
+  /** The same on a thread of libuv's pool, while the event loop goes on. */
+  async callAsync(native, ...args) {
+    const error = [null];
+    return this.#checked(await promisify(native.async)(...args, error), error);
+  }
+
+  #checked(result, [text]) {
+    if (result !== null && result >= 0) return result;
+    const message = koffi.decode.string(text);
+    this.native.eliza_inference_free_string(text);
+    throw new ElizaError(message, result ?? undefined);
+  }
+}
+
+/** A bundle and its models. Its streams may outlive it. */
+export class Context {
+  #library;
+  #handle;
+  #callback = null;
+
+  constructor(library, handle) {
+    this.#library = library;
+    this.#handle = handle;
+  }
+
+  get handle() {
+    if (this.#handle === null) throw new Error("the context is closed");
+    return this.#handle;
+  }
+
+  async close() {
+    if (this.#callback !== null) await this.setVerifier(null);
+    this.#library.native.eliza_inference_destroy(this.#handle);
+    this.#handle = null;
+  }
+
+  [Symbol.asyncDispose]() {
+    return this.close();
+  }
+
+  /** Loads the model if it is the first to need it. See the struct above for `config`. */
+  async openStream(config = {}) {
+    const open = this.#library.native.eliza_inference_llm_stream_open;
+    const withoutKey = { slotId: -1, ...config };
+    return new Stream(this.#library, await this.#library.callAsync(open, this.handle, withoutKey));
+  }
+
+  tokenize(text, { addSpecial = true, parseSpecial = false } = {}) {
+    const { native } = this.#library;
+    const array = [null];
+    const count = [0];
+    this.#library.call(
+      native.eliza_inference_tokenize,
+      this.handle,
+      text,
+      Buffer.byteLength(text),
+      Number(addSpecial),
+      Number(parseSpecial),
+      array,
+      count,
+    );
+    const tokens = copyInts(array[0], count[0]);
+    native.eliza_inference_free_tokens(array[0]);
+    return tokens;
+  }
+
+  /** `capacity` is the room for the text in bytes, terminator included. */
+  detokenize(tokens, { removeSpecial = false, unparseSpecial = false, capacity } = {}) {
+    const text = Buffer.alloc(capacity ?? 16 * tokens.length + 64);
+    const size = this.#library.call(
+      this.#library.native.eliza_inference_detokenize,
+      this.handle,
+      tokens,
+      tokens.length,
+      Number(removeSpecial),
+      Number(unparseSpecial),
+      text,
+      text.length,
+    );
+    return text.toString("utf8", 0, size);
+  }
+
+  /** What is said in mono PCM in [-1, 1]. */
+  transcribe(pcm, sampleRate, capacity) {
+    const text = Buffer.alloc(capacity);
+    const size = this.#library.call(
+      this.#library.native.eliza_inference_asr_transcribe,
+      this.handle,
+      pcm,
+      pcm.length,
+      sampleRate,
+      text,
+      text.length,
+    );
+    return text.toString("utf8", 0, size);
+  }
+
+  /**
+   * Sets the callback of all streams of the context; null clears it.
+   *
+   * It is called on the main thread, for which the generating thread waits. This call in turn waits
+   * for the generating thread, so it is asynchronous as well.
+   */
+  async setVerifier(verified) {
+    const callback = verified && koffi.register(
+      (event) => verified(readEvent(event)),
+      "eliza_verifier_cb *",
+    );
+    const set = this.#library.native.eliza_inference_set_verifier_callback;
+    await this.#library.callAsync(set, this.handle, callback, null);
+    if (this.#callback !== null) koffi.unregister(this.#callback);
+    this.#callback = callback;
+  }
+}
+
+/** One sequence of tokens. Calls that take long run on another thread, one at a time. */
+export class Stream {
+  #library;
+  #handle;
+  #running = null;
+
+  constructor(library, handle) {
+    this.#library = library;
+    this.#handle = handle;
+  }
+
+  get handle() {
+    if (this.#handle === null) throw new Error("the stream is closed");
+    if (this.#running !== null) throw new Error("the stream is busy");
+    return this.#handle;
+  }
+
+  /** Cancels the call that runs, if any, and closes the stream after it. */
+  async close() {
+    const handle = this.#handle;
+    this.#handle = null; // from here on every other call is refused
+    if (this.#running !== null) {
+      this.#library.native.eliza_inference_llm_stream_cancel(handle);
+      await this.#running.catch(() => {});
+    }
+    this.#library.native.eliza_inference_llm_stream_close(handle);
+  }
+
+  [Symbol.asyncDispose]() {
+    return this.close();
+  }
+
+  /** Stops the call that runs, and refuses all others until a reset. */
+  cancel() {
+    if (this.#handle === null) throw new Error("the stream is closed");
+    this.#library.native.eliza_inference_llm_stream_cancel(this.#handle);
+  }
+
+  async prefill(tokens) {
+    const { native } = this.#library;
+    await this.#run(native.eliza_inference_llm_stream_prefill, tokens, tokens.length);
+  }
+
+  /** At most one model step, with room for so many tokens and bytes of text. */
+  async next(tokensCap = 16, textCap = 256) {
+    const tokens = new Array(tokensCap).fill(0);
+    const count = [0];
+    const text = Buffer.alloc(textCap);
+    const drafted = [0];
+    const accepted = [0];
+    const result = await this.#run(
+      this.#library.native.eliza_inference_llm_stream_next,
+      tokens,
+      tokensCap,
+      count,
+      text,
+      textCap,
+      drafted,
+      accepted,
+    );
+    return {
+      done: result === 1,
+      tokens: tokens.slice(0, count[0]),
+      text: text.toString("utf8", 0, text.indexOf(0)),
+      drafted: drafted[0],
+      accepted: accepted[0],
+    };
+  }
+
+  /** The steps of a generation, the final one included. */
+  async *steps(tokensCap, textCap) {
+    let step;
+    do {
+      step = await this.next(tokensCap, textCap);
+      yield step;
+    } while (!step.done);
+  }
+
+  async saveSlot(path) {
+    await this.#run(this.#library.native.eliza_inference_llm_stream_save_slot, path);
+  }
+
+  async restoreSlot(path) {
+    await this.#run(this.#library.native.eliza_inference_llm_stream_restore_slot, path);
+  }
+
+  reset() {
+    const { native } = this.#library;
+    succeeded("reset", native.eliza_inference_llm_stream_reset(this.handle));
+  }
+
+  /** Returns how many of the first `count` tokens of the sequence were kept. */
+  resetKeep(count) {
+    const { native } = this.#library;
+    const kept = native.eliza_inference_llm_stream_reset_keep(this.handle, count);
+    return succeeded("reset_keep", kept);
+  }
+
+  async #run(native, ...args) {
+    this.#running = this.#library.callAsync(native, this.handle, ...args);
+    try {
+      return await this.#running;
+    } finally {
+      this.#running = null;
+    }
+  }
+}
+
+/** Copies an array of the library's, which may be NULL when it is empty. */
+function copyInts(array, count) {
+  return array === null ? [] : Array.from(koffi.decode(array, "int", count));
+}
+
+function readEvent(pointer) {
+  const event = koffi.decode(pointer, "EliVerifierEvent");
+  return {
+    accepted: copyInts(event.accepted, event.acceptedCount),
+    rejectedFrom: event.rejectedFrom,
+    rejectedTo: event.rejectedTo,
+    corrected: copyInts(event.corrected, event.correctedCount),
+  };
+}
+
+function succeeded(name, result) {
+  if (result < 0) throw new ElizaError(`eliza_inference_llm_stream_${name} failed`, result);
+  return result;
+}
