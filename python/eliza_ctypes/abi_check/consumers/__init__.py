@@ -62,8 +62,7 @@ def check_consumer(path: Path, source: bytes, table: Table) -> Report:
         except ImportError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            report.cannot_judge(f"could not be read: {reason}")
+            report.cannot_judge(f"could not be read: {type(error).__name__}: {error}")
         findings.finish()
     return report
 

@@ -43,6 +43,8 @@ class _Reader:
         self.own_names: set[str] = set()
         """The names that this source declares as something else than a function to be bound."""
         self.own_structs: dict[str, set[str]] = {}
+        self.mirrored: set[str] = set()
+        """Those that are copies of the table's."""
         self.nodes: dict[str, list[Node]] = {}
         for node in walk(root):
             if node.type in _KEPT:
@@ -180,6 +182,8 @@ class _Reader:
         shape, certain = self._bound_type(node, parent)
         group = text(children(parent)[0]) if call is not None else None
         if shape is not None and self._judge_shape(name, shape, node, group):
+            return
+        if call is not None and not naming.looks_up(text(field(call, "function"))):
             return
         judge_name(self.findings, name, line(node), group)
         known = name in self.findings.table.functions
@@ -337,6 +341,7 @@ class _Reader:
                     members = list(self._members(body))
                     self.own_structs[name] = {member.name for member in members}
                     if exact or _mirrors(struct, members):
+                        self.mirrored.add(name)
                         layouts.judge_layout(self.findings, struct, members, line(node), name)
                     break
 
@@ -453,17 +458,22 @@ class _Reader:
     def _assertion(self, measured: Node, number: int) -> None:
         if measured.type == "sizeof_expression":
             name = text(field(measured, "type") or field(measured, "value")).strip("() ")
-            struct, exact = naming.struct_mirrored(name.split(" ")[-1], self.findings.table)
-            if struct is not None and exact:
+            struct = self._struct_measured(name)
+            if struct is not None:
                 what = f"sizeof({name})"
                 constants.judge_size(self.findings, struct, number, line(measured), what)
         elif measured.type == "offsetof_expression":
             name, member = text(field(measured, "type")), text(field(measured, "member"))
-            struct = self.findings.table.structs.get(name.split(" ")[-1])
+            struct = self._struct_measured(name)
             known = naming.field_named(member, struct) if struct is not None else None
             if struct is not None and known is not None:
                 label = f"offsetof({name}, {member})"
                 judge_offset(self.findings, struct, known, number, label, line(measured))
+
+    def _struct_measured(self, written: str) -> Optional[Struct]:
+        name = written.split(" ")[-1]
+        struct, exact = naming.struct_mirrored(name, self.findings.table)
+        return struct if exact or name in self.mirrored else None
 
 
 def _without_noise(source: bytes) -> bytes:
@@ -510,7 +520,8 @@ def _is_static(node: Node) -> bool:
 def _mirrors(struct: Struct, members: list[layouts.Member]) -> bool:
     """Whether a structure of a similar name is a copy: of the same fields, without C++ types."""
     known = [m for m in members if naming.field_named(m.name, struct) is not None]
-    return 2 * len(known) >= len(members) > 0 and all(m.type.kind is not None for m in members)
+    kinds = {member.type.kind for member in members}
+    return 2 * len(known) >= len(members) and Kind.POINTER in kinds and None not in kinds
 
 
 _SAYING = word_set(

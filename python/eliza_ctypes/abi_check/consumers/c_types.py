@@ -36,7 +36,7 @@ _OTHERS = {
     Kind.POINTER: """
         jobject jstring jclass jarray jbyteArray jintArray jlongArray jfloatArray jthrowable
         nullptr_t va_list id SEL HANDLE HMODULE LPCSTR LPSTR LPVOID FARPROC PVOID
-        jshortArray jobjectArray jbooleanArray jdoubleArray jweak str str16 string string16
+        jshortArray jobjectArray jbooleanArray jdoubleArray jweak
         """,
 }
 _LONG = frozenset({"long", "long_int", "unsigned_long", "unsigned_long_int", "ulong"})

@@ -90,9 +90,13 @@ class Findings:
 
     def _judge_unknown(self, unknown: _Unknown) -> None:
         name, line, group, is_looked_up = unknown
-        if name.startswith("eliza_inference_") or group in self._groups:
-            version = self.table.version
-            self.problem(f"{name} is not exported by ABI {version}{self._near(name)}", line)
+        message = f"{name} is not exported by ABI {self.table.version}"
+        near = self._near(name)
+        ours = name.startswith("eliza_inference_")
+        if near or group in self._groups or (ours and group is None):
+            self.problem(message + near, line)
+        elif ours:
+            self.cannot_judge(f"{message}, and is bound apart from what is", line)
         elif not is_looked_up:
             self.cannot_judge(f"{name} is no function of {self.table.library}", line)
 

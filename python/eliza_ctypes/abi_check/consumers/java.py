@@ -109,11 +109,13 @@ class _Reader:
             if name is None:
                 return
         group = text(field(call, "object")) or _called(call)
-        if not self.findings.bound(name, line(node), group, is_looked_up=True):
-            return
         binding = self._binding(node, call)
         if binding is None and helper is not None and names is not None:
             binding = self._binding_of_helper(helper, names, line(node))
+        if binding is None and not naming.looks_up(_called(call)):
+            return
+        if not self.findings.bound(name, line(node), group, is_looked_up=True):
+            return
         if binding is None:
             judge_name(self.findings, name, line(node), group)
             self.findings.unclear(name, "its FunctionDescriptor is not clear", line(node))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional
 
 from ..table import Kind, Struct
 from . import constants, layouts, naming
-from .c_types import Function, Types, parsed_prototype, parsed_type
+from .c_types import Function, Types, parsed_prototype, parsed_type, spelled
 from .findings import Findings
 from .javascript_memory import judge_accesses
 from .javascript_values import (
@@ -22,7 +22,7 @@ from .javascript_values import (
 )
 from .offsets import Row, judge_offset_constant, judge_rows
 from .signatures import Binding, Type, judge_call, judge_callback, judge_function, judge_name
-from .syntax import ancestors, children, field, line, parse, text, word_set
+from .syntax import ancestors, children, field, line, parse, text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -41,11 +41,9 @@ _FFI_NAPI = {Kind.POINTER: "pointer string CString Object byte*"}
 _KINDS = {name: kind for kind, names in _BUN.items() for name in names.split()}
 _NAPI_KINDS = {name: kind for kind, names in _FFI_NAPI.items() for name in names.split()}
 _KOFFI_DECLARES = frozenset({"func", "cdecl", "stdcall", "fastcall", "thiscall", "declare"})
+_KOFFI_STRINGS = ("str", "string", "str16", "string16")
 _KOFFI_POINTERS = frozenset({"pointer"})
 _KOFFI_WRAPPERS = frozenset({"out", "inout", "disposable"})
-_LOOKUPS = word_set(
-    "dlsym sym symbol symbols func function proc lookup bind load resolve address get find"
-)
 _KEEPERS = frozenset({"symbols", "syms", "sym"})
 
 
@@ -60,6 +58,7 @@ class _Reader:
         self.findings = findings
         self.program = program
         self.types = Types(findings.table)
+        self.types.enums.update((name, Type(name, Kind.POINTER)) for name in _KOFFI_STRINGS)
         self.bound: set[str] = set()
         """The names that this source binds itself."""
         self.read_strings: set[int] = set()
@@ -204,10 +203,14 @@ class _Reader:
     def _kind(self, ref: Any, written: str) -> Type:
         value = self.program.value(ref) if isinstance(ref, Ref) else ref
         if isinstance(value, str):
-            kind = _KINDS.get(value) or _NAPI_KINDS.get(value)
+            kind = _KINDS.get(value) or _NAPI_KINDS.get(value) or spelled(value).kind
             return Type(written, kind, signed=not value.startswith("u"))
+        if isinstance(value, External) and value.last == "refType()":
+            return Type(written, Kind.POINTER)
         if isinstance(value, External) and len(value.path) > 1:
             kind = _KINDS.get(value.last)
+            if kind is None and "types" in value.path:  # of ref-napi
+                kind = spelled(value.last).kind
             return Type(written, kind, signed=not value.last.startswith("u"))
         if isinstance(value, Object) and "struct" in value.entries:
             return Type(written, None, doubt="a structure by value")
@@ -617,7 +620,7 @@ def _is_lookup(parent: Node) -> bool:
         return False
     call = next(ancestors(parent), None)
     called = last_name(field(call, "function")) if call is not None else ""
-    return bool(set(naming.words(called)) & _LOOKUPS) or called.lower().endswith("sym")
+    return naming.looks_up(called)
 
 
 def _may_be_constant(name: str, findings: Findings) -> bool:

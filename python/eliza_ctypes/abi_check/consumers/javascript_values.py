@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Union
 
-from .syntax import child, children, line, text, word_set
+from .syntax import DEEPEST, TooDeep, child, children, line, text, word_set
 from .syntax import field as part
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Declaration:
     """What a name was declared as."""
 
     how: str
-    """``value``, ``parameter``, ``import``, ``function``, ``enum`` or ``other``."""
+    """``value``, ``parameter``, ``rest``, ``import``, ``function``, ``enum`` or ``other``."""
     node: Optional[Node]
     """The value, the function, the enumeration or the parameter's function."""
     scope: Scope
@@ -166,6 +166,8 @@ class Program:
         while True:
             node = cursor.node
             opens = False
+            if cursor.depth > DEEPEST:
+                raise TooDeep
             if node is not None and node.is_named:
                 opens = self._enter(node, scopes)
             if cursor.goto_first_child():
@@ -309,7 +311,9 @@ class Program:
             if left is not None:
                 self._declare(left, scope, model)
         elif pattern.type == "rest_pattern" and children(pattern):
-            self._declare(children(pattern)[0], scope, Declaration("other", None, scope))
+            is_parameter = model.how == "parameter" and len(model.path) == 1
+            rest = Declaration(**{**vars(model), "how": "rest" if is_parameter else "other"})
+            self._declare(children(pattern)[0], scope, rest)
 
     def _declare_in_object(self, each: Node, scope: Scope, model: Declaration) -> None:
         if each.type == "pair_pattern":
@@ -508,6 +512,8 @@ class Program:
             return External((name,))
         if declaration.how == "import":
             return External(declaration.external)
+        if declaration.how == "rest":
+            return self._rest(declaration, ref)
         if declaration.how == "parameter":
             passed = self.argument(declaration, ref.env)
             if passed is None:
@@ -521,6 +527,15 @@ class Program:
             return self._enumeration(Ref(declaration.node, declaration.scope), depth)
         inner = Ref(declaration.node, declaration.scope, ref.env)
         return self._follow(self.value(inner, depth), declaration.path, inner, depth)
+
+    def _rest(self, declaration: Declaration, ref: Ref) -> Any:
+        """What was passed for a rest parameter."""
+        function, position = declaration.node, declaration.path[0]
+        arguments = ref.env.get(function.id) if function is not None else None
+        if arguments is None or not isinstance(position, int):
+            return External((text(ref.node),))
+        spread = any(each.node.type == "spread_element" for each in arguments[position:])
+        return Array(list(arguments[position:]), not spread)
 
     def _enumeration(self, ref: Ref, depth: int) -> Object:
         result, following = Object(), 0

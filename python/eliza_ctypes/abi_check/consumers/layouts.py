@@ -28,7 +28,7 @@ def judge_layout(
 ) -> None:
     """Judge fields in the order of the source. ``written`` is the structure's name there."""
     end, align, shift = 0, 1, 0
-    seen = set()
+    seen, places = set(), set()
     for member in members:
         kind = member.type.kind
         if kind is None or kind is Kind.VOID:
@@ -39,6 +39,7 @@ def judge_layout(
             )
             return
         offset = -(-end // kind.size) * kind.size if member.offset is None else member.offset
+        places.add(offset)
         known = naming.field_named(member.name, struct)
         if known is not None:
             seen.add(known.name)
@@ -53,6 +54,9 @@ def judge_layout(
     if missing:
         findings.problem(f"{written} ends before {', '.join(missing)}", line)
     elif all(member.offset is None for member in members):
+        padded = [f.name for f in struct.fields if f.name not in seen and f.offset not in places]
+        if padded and shift == 0:
+            findings.problem(f"{written} has padding in place of {', '.join(padded)}", line)
         judge_size(findings, struct, size, line, written)
 
 

@@ -27,19 +27,26 @@ _MIRRORS = {
 _AFFIXES = word_set("abi c eli eliza ffi inference layout native raw struct t 8 9 v")
 # Words that say how a thing is held, not what it is: "configBuf" is a config, "configPath" is not.
 _NEUTRAL = _AFFIXES | word_set("""
-    a ab address addr alloc allocate allocation apply arena args array as base build buffer buf
-    builder byte bytes create current data dataview decode default do dv emit encode encoder f
-    fill for from get handle i in init into it len length llama llm local make map marshal mem
-    memory mut my new node of off offset offsets open options opts out p pack packed params parse
-    pin pinned pointer prepare ptr read ref s seg segment serialize serialise set size sizeof
-    slice st storage store stream structure the to typed u uint unpack unsafe update value values
-    view with write writer zero 16 32 64
+    a ab addr address alloc allocate allocation apply arena args array as b base buf buffer
+    build builder byte bytes create current d data dataview decode default dest do dst dv emit
+    encode encoder f fill for from get handle i in init into it len length llama llm local make
+    map marshal mem memory mut my new node of off offset offsets open options opts out p pack
+    packed params parse pin pinned pointer prepare ptr read ref s seg segment serialise
+    serialize set size sizeof slice st storage store stream structure the to typed u uint unpack
+    unsafe update value values view w with write writer zero 16 32 64
     """)
 _OFFSET_WORDS = frozenset({"off", "offs", "offset", "offsets"})
 _SIZE_WORDS = frozenset({"size", "sizeof", "bytes", "len", "length"})
 _HOLDERS = word_set("pointer ptr addr address buf buffer bytes c cstr cstring str string")
 _CONSTANT_AFFIXES = word_set("code eli eliza err error inference k status")
 
+_LOOKUPS = word_set(
+    """
+    address bind downcall entry fn find func function get handle import invoke load lookup must
+    of optional proc procedure require resolve sym symbol symbols
+    """
+)
+_LIBRARIES = word_set("addon dll dlopen library module plugin")
 _SYNONYMS = {"invalidargument": "invalidarg", "outofmemory": "oom", "canceled": "cancelled"}
 
 
@@ -158,6 +165,13 @@ def field_at_offset_named(name: str, struct: Struct) -> StructField | None:
 
 def is_offset_name(name: str) -> bool:
     return bool(frozenset(words(name)) & _OFFSET_WORDS)
+
+
+def looks_up(name: str) -> bool:
+    """Whether a function of this name finds symbols: ``dlsym``, but not ``loadLibrary``."""
+    found = frozenset(words(name))
+    by_name = found & _LOOKUPS or name.lower().endswith(("sym", "proc"))
+    return bool(by_name) and not found & _LIBRARIES
 
 
 def callback_hinted(name: str, table: Table) -> str | None:

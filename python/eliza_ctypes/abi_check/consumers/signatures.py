@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Hashable, NamedTuple, Optional, Sequence
 
-from ..table import Kind, Signature
+from ..table import Kind, Parameter, Signature
 from .findings import Findings
 
 
@@ -122,7 +122,7 @@ def _judge_parameters(findings: Findings, signature: Signature, binding: Binding
         if mine.kind is None:
             where = mine.line or binding.line
             findings.cannot_judge(f"{what}: the type {_doubtful(mine)}", where)
-        elif not mine.kind.travels_as(parameter.kind):
+        elif not mine.kind.travels_as(parameter.kind) or _is_swapped(mine.kind, parameter):
             _say(
                 findings,
                 f"{what} is {_spelled(mine)}; "
@@ -130,6 +130,15 @@ def _judge_parameters(findings: Findings, signature: Signature, binding: Binding
                 binding,
                 mine.line,
             )
+
+
+def _is_swapped(kind: Kind, parameter: Parameter) -> bool:
+    """Whether a pointer stands where a size is passed: most likely two arguments are swapped.
+
+    An address may well be held in an integer, but a size in no pointer; except where a callback
+    gets it, which some languages can take as a number only so.
+    """
+    return bool(parameter.name) and kind is Kind.POINTER and parameter.kind is not Kind.POINTER
 
 
 def _listed(signature: Signature) -> str:

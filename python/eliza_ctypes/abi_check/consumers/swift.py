@@ -217,6 +217,9 @@ class _Reader:
             return
         group = text(next(iter(listed_arguments(call)), None))
         function = self._bound_type(node)
+        around = [each for each in ancestors(node) if each.type == "call_expression"]
+        if function is None and not any(naming.looks_up(called_name(each)) for each in around):
+            return
         if not self.findings.bound(name, line(node), group, is_looked_up=True):
             return
         if function is None:

@@ -13,6 +13,9 @@ from typing import NamedTuple, Optional
 _DECLARES = (b"@_silgen_name", b"@_extern")
 _CONVENTION = b"@convention(c)"
 _TOKEN = re.compile(rb'//|/\*|"|\(|\)|@_silgen_name\b|@_extern\b|@convention\(c\)')
+_BRACKET = re.compile(rb'//|/\*|"|->|[()\[\]<>{}]')
+_LONGEST = 10_000
+"""Bytes that the parameters of a function take at most."""
 _WORD = re.compile(rb"[\w`]+")
 _SPACES = b" \t\r\n"
 _CLOSING = {b"(": b")", b"<": b">", b"[": b"]", b"{": b"}"}
@@ -37,7 +40,8 @@ def prepare(source: bytes) -> Prepared:
         if token.group() == b"(":
             opened.append(token.start())
         elif token.group() == b")":
-            opened = opened[:-1]
+            if opened:
+                opened.pop()
         elif token.group() in _DECLARES:
             end = _end_of_declaration(source, token.end())
             if end is not None:
@@ -47,7 +51,8 @@ def prepare(source: bytes) -> Prepared:
             edit = _inline_type(source, start, token.start(), inline) if opened else None
             if edit is not None:
                 edits.append(edit)
-                opened, position = opened[:-1], edit[1]
+                opened.pop()
+                position = edit[1]
         else:
             position = _skip(source, token.start())
 
@@ -134,27 +139,25 @@ def _end_of_type(source: bytes, position: int) -> int:
 
 
 def _after_balanced(source: bytes, position: int) -> Optional[int]:
-    """Behind the bracket that closes the one that is here."""
+    """Behind the bracket that closes the one that is here, unless that is far away."""
     opened = [_CLOSING[source[position : position + 1]]]
+    end = position + _LONGEST
     position += 1
-    while position < len(source):
-        after = _skip(source, position)
-        here = source[position : position + 1]
-        if after > position:
-            position = after
-            continue
-        position += 1
-        if source.startswith(b"->", position - 1):
-            position += 1
-        elif here in _CLOSING and (here != b"<" or opened[-1] in (b">", b")")):
-            opened.append(_CLOSING[here])
+    while True:
+        token = _BRACKET.search(source, position, end)
+        if token is None:
+            return None
+        position, here = token.end(), token.group()
+        if here in (b"//", b"/*", b'"'):
+            position = _skip(source, token.start())
         elif here == opened[-1]:
             opened.pop()
             if not opened:
                 return position
+        elif here in _CLOSING and (here != b"<" or opened[-1] in (b">", b")")):
+            opened.append(_CLOSING[here])
         elif here in (b")", b"}"):
             return None
-    return None
 
 
 def _skip_blanks(source: bytes, position: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator
 
 if TYPE_CHECKING:
@@ -24,12 +25,24 @@ class GrammarMissing(ImportError):
     """A parser is not installed, or does not fit the tree-sitter that is."""
 
 
+class Garbled(Exception):
+    """A source with so many errors of syntax that looking for its end takes too long."""
+
+    def __init__(self) -> None:
+        super().__init__("syntax errors throughout")
+
+
 class TooDeep(Exception):
-    """No source that a person wrote."""
+    """A source that no person wrote."""
+
+    def __init__(self) -> None:
+        super().__init__("nested too deeply")
 
 
+_PATIENCE = 10.0
+"""Seconds for one source, which take milliseconds if they are not random."""
 # The readers ask for the ancestors of nodes, and recurse.
-_DEEPEST = 500
+DEEPEST = 500
 
 
 @functools.cache
@@ -49,8 +62,24 @@ def word_set(words: str) -> frozenset[str]:
 
 
 def parse(grammar: str, source: bytes) -> Node:
-    """The root of a tree; a syntax error is a node in it. Raises GrammarMissing."""
-    root: Node = _parser(grammar).parse(source).root_node
+    """The root of a tree; a syntax error is a node in it. Raises GrammarMissing, Garbled."""
+    parser = _parser(grammar)
+    end = time.monotonic() + _PATIENCE
+    try:
+        if hasattr(parser, "timeout_micros"):  # before tree-sitter 0.25
+            parser.timeout_micros = int(_PATIENCE * 1e6)
+            tree = parser.parse(source)
+        else:
+            # Only a source in pieces can be given up, and only one in bytes has the nodes' texts.
+            tree = parser.parse(
+                lambda offset, point: source[offset : offset + (1 << 16)],
+                progress_callback=lambda offset, has_error: time.monotonic() > end,
+            )
+            tree = parser.parse(source, tree)
+    except ValueError:
+        parser.reset()
+        raise Garbled from None
+    root: Node = tree.root_node
     return root
 
 
@@ -68,8 +97,8 @@ def walk(root: Node, enter: Callable[[Node], bool] | None = None) -> Iterator[No
     while True:
         node = cursor.node
         descend = True
-        if cursor.depth > _DEEPEST:
-            raise TooDeep("it is nested too deeply")
+        if cursor.depth > DEEPEST:
+            raise TooDeep
         if node is not None and node.is_named:
             yield node
             descend = enter is None or enter(node)
