@@ -110,3 +110,23 @@ def test_the_library_loaded_through_a_link_is_the_same_library(
     ]
     first, second = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
     assert first == second
+
+
+def test_unloading_beneath_an_open_stream_does_no_harm(
+    library_path: Path, smollm2_bundle: Path
+) -> None:
+    """koffi and Deno unload at exit, whatever is still open and running."""
+    program = f"""
+import _ctypes, ctypes, time
+from eliza_ctypes import Context, Library
+handle = ctypes.CDLL({str(library_path)!r})._handle
+context = Context({str(smollm2_bundle)!r}, Library({str(library_path)!r}))
+stream = context.open_stream(max_tokens=4)
+stream.prefill(context.tokenize({PROMPT!r}))
+stream.next()
+_ctypes.dlclose(handle), _ctypes.dlclose(handle)
+time.sleep(0.2)
+print(stream.next().tokens)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[30]\n"), done.stderr
