@@ -248,6 +248,7 @@ export class Context {
 
   /** Sets the callback of all streams of the context; null clears it. */
   setVerifier(verified: ((event: VerifierEvent) => void) | null): void {
+    const { handle } = this; // a closed context throws before there is a callback to free
     const callback = verified &&
       new JSCallback((event: Pointer) => verified(readEvent(event)), {
         args: ["ptr", "ptr"],
@@ -255,7 +256,7 @@ export class Context {
       });
     this.#library.call(
       this.#library.symbols.eliza_inference_set_verifier_callback,
-      this.handle,
+      handle,
       callback?.ptr ?? null,
       null,
     );
@@ -369,9 +370,11 @@ function packConfig(config: StreamConfig): Uint8Array {
   const bytes = new Uint8Array(buffer);
   const view = new DataView(buffer);
   let end = CONFIG_SIZE;
-  for (const [name, value] of Object.entries({ slotId: -1, ...config })) {
+  for (const [name, value] of Object.entries({ ...config, slotId: config.slotId ?? -1 })) {
     const [offset, type] = CONFIG_FIELDS[name as keyof StreamConfig];
     if (value === undefined) continue;
+    // Also without a type checker: a number would become the address of a string.
+    if ((typeof value === "string") !== (type === "text")) throw new TypeError(`${name}: ${value}`);
     if (typeof value === "string") {
       view.setBigUint64(offset, BigInt(ptr(buffer, end)), true);
       end += encoder.encodeInto(value, bytes.subarray(end)).written + 1;

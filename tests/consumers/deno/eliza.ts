@@ -156,6 +156,8 @@ export interface VerifierEvent {
   corrected: number[];
 }
 
+type Verifier = (event: VerifierEvent) => void;
+
 export class Library {
   readonly symbols: Symbols;
 
@@ -209,6 +211,7 @@ export class Context {
   #library: Library;
   #handle: Deno.PointerValue;
   #callback: Deno.UnsafeCallback<typeof VERIFIER> | null = null;
+  #running = new Set<Promise<unknown>>();
 
   constructor(library: Library, handle: Deno.PointerObject) {
     this.#library = library;
@@ -220,10 +223,13 @@ export class Context {
     return this.#handle;
   }
 
+  /** Closes the context after the calls on it that run. */
   async close(): Promise<void> {
-    if (this.#callback !== null) await this.setVerifier(null);
-    this.#library.symbols.eliza_inference_destroy(this.#handle);
-    this.#handle = null;
+    const handle = this.#handle;
+    this.#handle = null; // from here on every other call is refused
+    await Promise.allSettled(this.#running);
+    if (handle !== null && this.#callback !== null) await this.#replaceVerifier(handle, null);
+    this.#library.symbols.eliza_inference_destroy(handle);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -233,8 +239,8 @@ export class Context {
   /** Loads the model if it is the first to need it. */
   async openStream(config: StreamConfig = {}): Promise<Stream> {
     const open = this.#library.symbols.eliza_inference_llm_stream_open;
-    const handle = await this.#library.callAsync(open, this.handle, packConfig(config));
-    return new Stream(this.#library, handle);
+    const opening = this.#library.callAsync(open, this.handle, packConfig(config));
+    return new Stream(this.#library, await this.#untilDone(opening));
   }
 
   tokenize(text: string, { addSpecial = true, parseSpecial = false } = {}): number[] {
@@ -298,13 +304,27 @@ export class Context {
    * It is called on the thread of the event loop, for which the generating thread waits. This call
    * in turn waits for the generating thread, so it is asynchronous as well.
    */
-  async setVerifier(verified: ((event: VerifierEvent) => void) | null): Promise<void> {
+  async setVerifier(verified: Verifier | null): Promise<void> {
+    await this.#untilDone(this.#replaceVerifier(this.handle, verified));
+  }
+
+  async #replaceVerifier(handle: Deno.PointerObject, verified: Verifier | null): Promise<void> {
     const callback = verified &&
       new Deno.UnsafeCallback(VERIFIER, (event) => verified(readEvent(event!)));
     const set = this.#library.symbols.eliza_inference_set_verifier_callback;
-    await this.#library.callAsync(set, this.handle, callback && callback.pointer, null);
+    await this.#library.callAsync(set, handle, callback && callback.pointer, null);
     this.#callback?.close();
     this.#callback = callback;
+  }
+
+  /** Awaits a call that `close` has to wait for. */
+  async #untilDone<Result>(call: Promise<Result>): Promise<Result> {
+    this.#running.add(call);
+    try {
+      return await call;
+    } finally {
+      this.#running.delete(call);
+    }
   }
 }
 
@@ -443,9 +463,11 @@ function packConfig(config: StreamConfig): Uint8Array<ArrayBuffer> {
   const view = new DataView(bytes.buffer);
   const address = Deno.UnsafePointer.value(Deno.UnsafePointer.of(bytes));
   let end = CONFIG_SIZE;
-  for (const [name, value] of Object.entries({ slotId: -1, ...config })) {
+  for (const [name, value] of Object.entries({ ...config, slotId: config.slotId ?? -1 })) {
     const [offset, type] = CONFIG_FIELDS[name as keyof StreamConfig];
     if (value === undefined) continue;
+    // Also without a type checker: a number would become the address of a string.
+    if ((typeof value === "string") !== (type === "text")) throw new TypeError(`${name}: ${value}`);
     if (typeof value === "string") {
       view.setBigUint64(offset, address + BigInt(end), true);
       end += encoder.encodeInto(value, bytes.subarray(end)).written + 1;

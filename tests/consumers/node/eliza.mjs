@@ -11,7 +11,7 @@ koffi.opaque("EliInferenceContext");
 koffi.opaque("EliLlmStream");
 
 // The header's fields in the header's order. What a config leaves out is 0 or NULL.
-koffi.struct("eliza_llm_stream_config_t", {
+const CONFIG = koffi.struct("eliza_llm_stream_config_t", {
   maxTokens: "int32_t",
   temperature: "float",
   topP: "float",
@@ -150,6 +150,7 @@ export class Context {
   #library;
   #handle;
   #callback = null;
+  #running = new Set();
 
   constructor(library, handle) {
     this.#library = library;
@@ -161,10 +162,13 @@ export class Context {
     return this.#handle;
   }
 
+  /** Closes the context after the calls on it that run. */
   async close() {
-    if (this.#callback !== null) await this.setVerifier(null);
-    this.#library.native.eliza_inference_destroy(this.#handle);
-    this.#handle = null;
+    const handle = this.#handle;
+    this.#handle = null; // from here on every other call is refused
+    await Promise.allSettled(this.#running);
+    if (handle !== null && this.#callback !== null) await this.#replaceVerifier(handle, null);
+    this.#library.native.eliza_inference_destroy(handle);
   }
 
   [Symbol.asyncDispose]() {
@@ -174,8 +178,8 @@ export class Context {
   /** Loads the model if it is the first to need it. See the struct above for `config`. */
   async openStream(config = {}) {
     const open = this.#library.native.eliza_inference_llm_stream_open;
-    const withoutKey = { slotId: -1, ...config };
-    return new Stream(this.#library, await this.#library.callAsync(open, this.handle, withoutKey));
+    const opening = this.#library.callAsync(open, this.handle, completeConfig(config));
+    return new Stream(this.#library, await this.#untilDone(opening));
   }
 
   tokenize(text, { addSpecial = true, parseSpecial = false } = {}) {
@@ -235,14 +239,28 @@ export class Context {
    * for the generating thread, so it is asynchronous as well.
    */
   async setVerifier(verified) {
+    await this.#untilDone(this.#replaceVerifier(this.handle, verified));
+  }
+
+  async #replaceVerifier(handle, verified) {
     const callback = verified && koffi.register(
       (event) => verified(readEvent(event)),
       "eliza_verifier_cb *",
     );
     const set = this.#library.native.eliza_inference_set_verifier_callback;
-    await this.#library.callAsync(set, this.handle, callback, null);
+    await this.#library.callAsync(set, handle, callback, null);
     if (this.#callback !== null) koffi.unregister(this.#callback);
     this.#callback = callback;
+  }
+
+  /** Awaits a call that `close` has to wait for. */
+  async #untilDone(call) {
+    this.#running.add(call);
+    try {
+      return await call;
+    } finally {
+      this.#running.delete(call);
+    }
   }
 }
 
@@ -352,6 +370,19 @@ export class Stream {
       this.#running = null;
     }
   }
+}
+
+/**
+ * The config with its defaults. koffi takes a number for the address of a string, ends the process
+ * for a string where it expects an integer, and ignores names that it does not know.
+ */
+function completeConfig(config) {
+  for (const [name, value] of Object.entries(config)) {
+    const type = CONFIG.members[name]?.type.primitive;
+    const expected = type === "String" ? "string" : type && "number";
+    if (value !== undefined && typeof value !== expected) throw new TypeError(`${name}: ${value}`);
+  }
+  return { ...config, slotId: config.slotId ?? -1 };
 }
 
 /** Copies an array of the library's, which may be NULL when it is empty. */
