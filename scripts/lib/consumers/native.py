@@ -8,10 +8,11 @@ import re
 import shlex
 import shutil
 
-from lib import cache
+from lib import apt, cache
 from lib.console import Failure, run, say
 from lib.consumers import Consumer, Place, Program, Unavailable
 from lib.environments import environment
+from lib.programs import on_path
 
 C_FLAGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O2", "-Wall", "-Wextra", "-Wpedantic")
 # `offset_of!` and Cargo's `[lints]`; `unsafe.SliceData`.
@@ -62,9 +63,9 @@ def _rust(place: Place) -> Program:
 
 def _cargo() -> str:
     for folder in (None, "/usr/bin"):
-        cargo = shutil.which("cargo", path=folder)
-        if cargo and _version([cargo, "--version"]) >= OLDEST_RUST:
-            return cargo
+        cargo = on_path("cargo", OLDEST_RUST, path=folder)
+        if cargo:
+            return str(cargo)
     installed = _cargo_of_debian()
     if installed:
         return installed
@@ -76,26 +77,24 @@ def _cargo() -> str:
 
 def _cargo_of_debian() -> str | None:
     """Installed where that needs nobody's consent."""
-    if not shutil.which("apt-get") or os.geteuid() != 0:
+    if not apt.is_usable():
         return None
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    apt = ("apt-get", "-y", "-qq", "-o", "DPkg::Lock::Timeout=120")
     try:
-        run((*apt, "update"), "apt-get update", env)
+        apt.update()
     except Failure as failure:
         say(str(failure))
         return None
     # Debian 12 has the newer one, which its browsers are built with, by this name.
     for names in (("rustc-web", "cargo-web"), ("rustc", "cargo")):
         try:
-            versions = run(("apt-cache", "show", "--no-all-versions", *names), "apt-cache", env)
+            versions = run(("apt-cache", "show", "--no-all-versions", *names), "apt-cache")
         except Failure:
             continue
         offered = re.search(r"^Version: (?:\d+:)?(\d+)\.(\d+)", versions, re.MULTILINE)
         if offered is None or (int(offered[1]), int(offered[2])) < OLDEST_RUST:
             continue
         say(f"installing {' and '.join(names)}")
-        run((*apt, "install", "--no-install-recommends", *names), "apt-get install", env)
+        apt.install(*names)
         return shutil.which("cargo", path="/usr/bin")
     return None
 
@@ -122,9 +121,9 @@ def _go(place: Place) -> Program:
 
 
 def _go_command() -> str:
-    go = shutil.which("go")
-    if go and _version([go, "version"]) >= OLDEST_GO:
-        return go
+    go = on_path("go", OLDEST_GO, ask="version")
+    if go:
+        return str(go)
     try:
         # A script that sets GOROOT and becomes the program.
         return str(environment(GO) / "go")
@@ -139,14 +138,6 @@ def _quoted(flag: str) -> str:
     """As cgo reads lists of flags: quotes hold a space, and nothing escapes a quote."""
     quote = "'" if '"' in flag else '"'
     return f"{quote}{flag}{quote}"
-
-
-def _version(command: list[str]) -> tuple[int, int]:
-    try:
-        found = re.search(r"(\d+)\.(\d+)", run(command, command[0]))
-    except Failure:  # such as rustup's cargo where no toolchain was chosen
-        return (0, 0)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 CONSUMERS: tuple[Consumer, ...] = (

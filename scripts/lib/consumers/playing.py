@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.building import CHECKOUT
+from lib.bundles import python_path
 from lib.console import Failure
 from lib.consumers import Consumer, Place, Program, java, javascript, native, swift
 
@@ -18,8 +19,8 @@ SECONDS = 180
 
 
 def _python(place: Place) -> Program:
-    path = os.pathsep.join(filter(None, [str(CHECKOUT / "python"), os.environ.get("PYTHONPATH")]))
-    return Program((sys.executable, str(place.source / "scenario.py")), {"PYTHONPATH": path})
+    command = (sys.executable, str(place.source / "scenario.py"))
+    return Program(command, {"PYTHONPATH": python_path()})
 
 
 REFERENCE = Consumer("python", "python", _python)

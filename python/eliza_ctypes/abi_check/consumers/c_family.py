@@ -11,7 +11,14 @@ from . import constants, layouts, naming
 from .c_types import FUNCTION_DECLARATORS, Declared, Shape, Types
 from .findings import Findings
 from .offsets import judge_offset, judge_offset_constant
-from .signatures import Binding, Type, judge_call, judge_function, judge_name
+from .signatures import (
+    Binding,
+    Type,
+    judge_call,
+    judge_function,
+    judge_looked_up,
+    judge_name,
+)
 from .syntax import ancestors, child, children, field, line, of_type, parse, text, walk, word_set
 
 if TYPE_CHECKING:
@@ -203,10 +210,9 @@ class _Reader:
         function = self.types.function(shape)
         if function is None:
             return False
-        if self.findings.bound(name, line(node), group, is_looked_up=True):
-            returns, parameters, variadic, where = function
-            binding = Binding(returns, parameters, where or line(node), variadic, line(node))
-            judge_function(self.findings, name, binding, group)
+        returns, parameters, variadic, where = function
+        binding = Binding(returns, parameters, where or line(node), variadic, line(node))
+        judge_looked_up(self.findings, name, binding, line(node), group)
         return True
 
     def _bound_type(self, node: Node, place: Node) -> tuple[Optional[Shape], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
 from ..table import Kind, Table
-from .signatures import Type
+from .signatures import LONG_DOUBT, Type
 from .syntax import child, children, field, line, of_type, parse, text
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _SPELLINGS: dict[str, tuple[Kind, bool]] = {
     for kind, names in group.items()
     for name in names.split()
 }
-LONG_DOUBT = "a long has 32 bits on Windows and 64 elsewhere"
 POINTER_LIKE = ("pointer_declarator", "abstract_pointer_declarator", "reference_declarator")
 _REFERENCES = ("reference_declarator", "abstract_reference_declarator")
 _ARRAYS = ("array_declarator", "abstract_array_declarator")

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Iterator, Optional
 
 from ..table import Kind
 from . import constants, layouts, naming
-from .c_types import LONG_DOUBT
 from .findings import Findings
 from .java_memory import judge_accesses
 from .java_values import Environment, Values, last_name
 from .offsets import Row, judge_offset_constant, judge_rows
-from .signatures import Binding, Type, judge_function, judge_name
+from .signatures import LONG_DOUBT, Binding, Type, judge_function, judge_looked_up
 from .syntax import ancestors, child, children, field, line, of_type, parse, text, walk, word_set
 
 if TYPE_CHECKING:
@@ -114,13 +113,8 @@ class _Reader:
             binding = self._binding_of_helper(helper, names, line(node))
         if binding is None and not naming.looks_up(_called(call)):
             return
-        if not self.findings.bound(name, line(node), group, is_looked_up=True):
-            return
-        if binding is None:
-            judge_name(self.findings, name, line(node), group)
-            self.findings.unclear(name, "its FunctionDescriptor is not clear", line(node))
-        else:
-            judge_function(self.findings, name, binding, group)
+        why = "its FunctionDescriptor is not clear"
+        judge_looked_up(self.findings, name, binding, line(node), group, why)
 
     def _helper(self, call: Node) -> Optional[Node]:
         """The method of this source that a call calls."""

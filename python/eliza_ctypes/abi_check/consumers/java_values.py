@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence, Union
 
 from ..table import Kind
-from .c_types import LONG_DOUBT, spelled
-from .signatures import Type
+from .c_types import spelled
+from .signatures import LONG_DOUBT, Type
 from .syntax import children, field, line, text
 
 if TYPE_CHECKING:

@@ -9,7 +9,14 @@ from ..table import Kind
 from . import constants, layouts, naming
 from .findings import Findings
 from .offsets import judge_offset, judge_offset_constant
-from .signatures import Binding, Type, judge_call, judge_function, judge_name
+from .signatures import (
+    LONG_DOUBT,
+    Binding,
+    Type,
+    judge_call,
+    judge_function,
+    judge_looked_up,
+)
 from .syntax import ancestors, child, children, field, line, parse, text, walk, word_set
 
 if TYPE_CHECKING:
@@ -117,7 +124,7 @@ class _Reader:
         if name in self.enums:
             return self.enums[name]._replace(written=written)
         if name in ("c_long", "c_ulong"):
-            return Type(written, None, doubt="a long has 32 bits on Windows and 64 elsewhere")
+            return Type(written, None, doubt=LONG_DOUBT)
         if name == "c_void":
             return Type(written, Kind.VOID)
         if name in self.findings.table.callbacks:
@@ -218,15 +225,11 @@ class _Reader:
         calls = [field(each, "function") or field(each, "macro") for each in around]
         if function is None and not any(naming.looks_up(_last_name(each)) for each in calls):
             return
-        if not self.findings.bound(name, line(node), group, is_looked_up=True):
-            return
-        if function is None:
-            judge_name(self.findings, name, line(node), group)
-            self.findings.unclear(name, "the type that it is bound to is not clear", line(node))
-            return
-        returns, parameters, variadic, where = function
-        binding = Binding(returns, parameters, where, variadic, line(node))
-        judge_function(self.findings, name, binding, group)
+        binding = None
+        if function is not None:
+            returns, parameters, variadic, where = function
+            binding = Binding(returns, parameters, where, variadic, line(node))
+        judge_looked_up(self.findings, name, binding, line(node), group)
 
     def _bound_type(self, around: list[Node]) -> Optional[_Function]:
         """The function type that a looked-up symbol becomes."""

@@ -7,6 +7,8 @@ from typing import Hashable, NamedTuple, Optional, Sequence
 from ..table import Kind, Parameter, Signature
 from .findings import Findings
 
+LONG_DOUBT = "a long has 32 bits on Windows and 64 elsewhere"
+
 
 class Type(NamedTuple):
     """A type as a consumer wrote it, and how a value of it travels."""
@@ -53,6 +55,24 @@ def judge_name(findings: Findings, name: str, line: int, group: Hashable = None)
     """Judge a function that is bound by its name, with nothing said about its types."""
     if findings.bound(name, line, group, is_looked_up=True):
         findings.count("names", name)
+
+
+def judge_looked_up(
+    findings: Findings,
+    name: str,
+    binding: Optional[Binding],
+    line: int,
+    group: Hashable = None,
+    why: str = "the type that it is bound to is not clear",
+) -> None:
+    """Judge a function that is looked up by its name; ``why`` says what a missing binding lacks."""
+    if not findings.bound(name, line, group, is_looked_up=True):
+        return
+    if binding is not None:
+        judge_function(findings, name, binding, group)
+    else:
+        findings.count("names", name)
+        findings.unclear(name, why, line)
 
 
 def judge_callback(findings: Findings, name: str, binding: Binding) -> None:

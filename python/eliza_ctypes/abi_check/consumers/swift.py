@@ -8,7 +8,14 @@ from ..table import Kind
 from . import constants, layouts, naming
 from .findings import Findings
 from .offsets import Row, judge_offset_constant, judge_rows
-from .signatures import Binding, Type, judge_call, judge_function, judge_name
+from .signatures import (
+    LONG_DOUBT,
+    Binding,
+    Type,
+    judge_call,
+    judge_function,
+    judge_looked_up,
+)
 from .swift_memory import judge_accesses
 from .swift_source import prepare
 from .swift_values import Values, argument_of, called_name, label_of, listed_arguments, value_of
@@ -140,7 +147,7 @@ class _Reader:
             inner = self.travels(_last_type(child(node, "type_arguments")), depth + 1)
             return Type(written, inner.kind if inner.kind is Kind.POINTER else None)
         if name in ("CLong", "CUnsignedLong"):
-            return Type(written, None, doubt="a long has 32 bits on Windows and 64 elsewhere")
+            return Type(written, None, doubt=LONG_DOUBT)
         if name in self.findings.table.callbacks:
             return Type(written, Kind.POINTER)
         kind = _NAMED.get(name) or _C_INTEGERS.get(name)
@@ -220,15 +227,11 @@ class _Reader:
         around = [each for each in ancestors(node) if each.type == "call_expression"]
         if function is None and not any(naming.looks_up(called_name(each)) for each in around):
             return
-        if not self.findings.bound(name, line(node), group, is_looked_up=True):
-            return
-        if function is None:
-            judge_name(self.findings, name, line(node), group)
-            self.findings.unclear(name, "the type that it is bound to is not clear", line(node))
-            return
-        returns, parameters, where = function
-        binding = Binding(returns, parameters, where, bound_at=line(node))
-        judge_function(self.findings, name, binding, group)
+        binding = None
+        if function is not None:
+            returns, parameters, where = function
+            binding = Binding(returns, parameters, where, bound_at=line(node))
+        judge_looked_up(self.findings, name, binding, line(node), group)
 
     def _bound_type(self, node: Node) -> Optional[_Function]:
         """The function type that a looked-up symbol becomes."""

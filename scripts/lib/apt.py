@@ -1,0 +1,29 @@
+"""Debian's packages, for what a machine lacks, where installing them needs nobody's consent."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+
+from lib.console import run
+
+_COMMAND = ("apt-get", "-y", "-qq", "-o", "DPkg::Lock::Timeout=120")
+
+
+def is_usable() -> bool:
+    is_root = platform.system() == "Linux" and os.geteuid() == 0
+    return is_root and shutil.which("apt-get") is not None
+
+
+def update() -> None:
+    run([*_COMMAND, "update"], "apt-get update", _environment())
+
+
+def install(*names: str) -> None:
+    command = [*_COMMAND, "install", "--no-install-recommends", *names]
+    run(command, "apt-get install", _environment())
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
