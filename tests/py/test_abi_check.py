@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from abi_stubs import stub_source
 from eliza_ctypes import abi
+from eliza_ctypes.abi_check import files
 from eliza_ctypes.abi_check.binary import LARGEST, check_library
 from eliza_ctypes.abi_check.declarations import check_declarations
 from eliza_ctypes.abi_check.header import check_header
@@ -382,6 +384,33 @@ def test_a_compiler_that_does_not_run_is_a_problem(table: Table) -> None:
     assert not report.judged
 
 
+def test_a_compiler_that_cannot_be_split_into_words_is_a_problem(table: Table) -> None:
+    report = check_layout_with_compiler(HEADER, table, "cc 'unclosed")
+    assert "cc 'unclosed does not run" in messages(report)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("true", "accepts a false assertion"), ("false", "failed with exit status 1")],
+)
+def test_a_compiler_that_compiles_nothing_judges_nothing(
+    compiler: str, said: str, table: Table
+) -> None:
+    report = check_layout_with_compiler(HEADER, table, compiler)
+    assert said in messages(report)
+    assert not report.judged
+
+
+def test_a_header_that_takes_the_assertions_away_is_not_judged_by_the_compiler(
+    table: Table, tmp_path: Path
+) -> None:
+    header = tmp_path / "silencing.h"
+    header.write_text(f"{HEADER.read_text('utf-8')}\n#define _Static_assert(...)\n", "utf-8")
+    report = check_layout_with_compiler(header, table, "cc")
+    assert "accepts a false assertion" in messages(report)
+    assert not report.judged
+
+
 # Libraries
 
 
@@ -468,6 +497,57 @@ def test_a_mistake_in_a_library_is_named(name: str, table: Table, compile_stub: 
     faults, expected = LIBRARY_MISTAKES[name]
     library = compile_stub(stub_source(table, **faults))
     assert expected in messages(check_library(library, table))
+
+
+@pytest.mark.parametrize(
+    ("exported", "said"),
+    [
+        ([], "exports none of the ABI's 54 functions"),
+        (
+            ["eliza_inference_create", "eliza_inference_destroy"],
+            "exports only eliza_inference_create, eliza_inference_destroy "
+            "of the ABI's 54 functions",
+        ),
+    ],
+)
+def test_a_library_of_something_else_is_one_problem(
+    exported: list[str], said: str, table: Table, compile_stub: Compile
+) -> None:
+    others = [f"llama_{number}" for number in range(100)]
+    left_out = table.functions.keys() - set(exported)
+    report = check_library(compile_stub(stub_source(table, left_out=left_out, added=others)), table)
+    assert messages(report) == said
+    assert not report.judged
+
+
+def test_many_exports_beside_the_table_are_counted(table: Table, compile_stub: Compile) -> None:
+    source = stub_source(table, added=[f"llama_{number:03}" for number in range(100)])
+    lines = messages(check_library(compile_stub(source), table)).splitlines()
+    assert lines[0] == "llama_000 is exported, but not in the table"
+    assert lines[20:] == ["80 more names are exported, but not in the table"]
+
+
+def test_exports_that_are_no_text_are_named_like_others(
+    table: Table, compile_stub: Compile
+) -> None:
+    library = compile_stub(stub_source(table, added=["llama_decode", "llama_encode"]))
+    content = library.read_bytes()
+    library.write_bytes(content.replace(b"llama_decode", b"llama_\xff\xfe\xfd\xfc\xfb\xfa"))
+    said = messages(check_library(library, table))
+    assert "llama_\ufffd" in said
+    assert "llama_encode is exported, but not in the table" in said
+
+
+def test_a_probe_that_takes_arguments_is_not_called(compile_stub: Compile) -> None:
+    content = json.loads(TABLE_FILE.read_text("utf-8"))
+    name = "eliza_inference_vad_supported"
+    (function,) = (each for each in content["functions"] if each["name"] == name)
+    function["args"] = [{"name": "ctx", "type": "EliInferenceContext *"}]
+    table = Table(content)
+    source = stub_source(table, bodies={name: "__builtin_trap();"})
+    report = check_library(compile_stub(source), table)
+    assert messages(report) == ""
+    assert "10 answers" in report.judged
 
 
 def test_a_wrong_soname_is_named(table: Table, compile_stub: Compile) -> None:
@@ -624,7 +704,11 @@ def test_our_declarations_are_as_the_table_says(table: Table) -> None:
             "eliza_tts_chunk_cb: argument 3 is c_int, the table says `size_t`",
         ),
         (("constants", "ELIZA_ERR_OOM"), -15, "ELIZA_ERR_OOM is -5, the table says -15"),
-        (("opaque", 0), "EliEngine", "the opaque type EliEngine is missing"),
+        (
+            ("opaque",),
+            [*abi.TABLE["opaque"], "EliEngine"],
+            "the opaque type EliEngine is missing",
+        ),
         (
             ("functions", 0, "since"),
             2,
@@ -733,7 +817,125 @@ def test_judging_nothing_is_no_success(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(tmp_path / "notes.txt") == 1
     captured = capsys.readouterr()
     assert "notes.txt: not judged" in captured.out
+    assert captured.out.endswith("1 checked against ABI 8: nothing could be judged\n")
     assert "nothing could be judged" in captured.err
+
+
+def test_what_was_not_judged_is_counted_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("nothing\n")
+    assert run(tmp_path / "notes.txt", HEADER) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("2 checked against ABI 8: no problems; 1 not judged\n")
+
+
+def unreadable(kind: str, folder: Path) -> Path:
+    path = folder / f"{kind}.h"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        # A program's memory is a regular file, and begins with what not even root can read.
+        path.symlink_to(path.name if kind == "loop" else "/proc/self/mem")
+    return path
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "loop", "failing"])
+def test_a_file_that_cannot_be_read_is_a_problem_and_the_others_are_checked(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = unreadable(kind, tmp_path)
+    assert run(path, HEADER) == 1
+    out = capsys.readouterr().out
+    assert f"{path}: cannot be read: " in out
+    assert f"{HEADER}: ok\n" in out
+    assert out.endswith("2 checked against ABI 8: 1 problem, in 1 of them\n")
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = unreadable("failing", tmp_path)
+    os.mkfifo(tmp_path / "pipe.ts")
+    (tmp_path / "nothing.ts").symlink_to("nowhere")
+    (tmp_path / "ffi.h").write_text(HEADER.read_text("utf-8"), "utf-8")
+    assert run(tmp_path) == 1
+    out = capsys.readouterr().out
+    assert f"{path}: cannot be read: " in out
+    assert f"{tmp_path / 'ffi.h'}: ok\n" in out
+    assert "2 checked" in out
+
+
+def test_a_file_that_the_check_fails_at_is_a_problem_and_the_others_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(path: Path, table: Table) -> Report:
+        raise TypeError("not what was thought of")
+
+    monkeypatch.setattr(files, "check_header", failing)
+    dll = stub_library("good-x86_64.dll", tmp_path)
+    assert run(HEADER, dll) == 1
+    out = capsys.readouterr().out
+    assert f"{HEADER}: cannot be checked: TypeError: not what was thought of" in out
+    assert f"{dll}: ok\n" in out
+
+
+def test_a_library_that_is_a_pipe_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.so")
+    monkeypatch.setenv("ELIZA_INFERENCE_LIBRARY", str(tmp_path / "pipe.so"))
+    assert run() == 1
+    out = capsys.readouterr().out
+    assert "pipe.so: cannot be read: it is no regular file" in out
+    assert "eliza_ctypes: ok\n" in out
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_a_header_that_compilers_do_not_read_is_one_problem(
+    encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = tmp_path / "wide.h"
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    header.write_text(mark + HEADER.read_text("utf-8"), encoding)
+    assert run(header, "--compiler", "cc") == 1
+    out = capsys.readouterr().out
+    assert f"{header}: is {encoding[:6].upper()}, which compilers of C do not read" in out
+    assert "1 problem" in out
+
+
+def test_a_header_with_a_mark_of_utf_8_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = tmp_path / "marked.h"
+    header.write_text(HEADER.read_text("utf-8"), "utf-8-sig")
+    assert run(header, "--compiler", "cc") == 0
+    assert "assertions by cc" in capsys.readouterr().out
+
+
+def test_a_source_in_utf_16_is_judged_by_its_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "binding.ts"
+    source.write_text(
+        'import { dlopen } from "bun:ffi";\n'
+        'dlopen("libelizainference.so", {\n'
+        '  eliza_inference_vad_supported: { args: ["ptr"], returns: "int" },\n});\n',
+        "utf-16",
+    )
+    assert run(source) == 1
+    assert f"{source}:3: eliza_inference_vad_supported" in capsys.readouterr().out
+
+
+def test_a_compiler_without_a_header_is_said_to_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dll = stub_library("good-x86_64.dll", tmp_path)
+    assert run(dll, "--compiler", "cc") == 0
+    assert "cc had no header to compile" in capsys.readouterr().err
+    assert run(dll, HEADER, "--compiler", "cc") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_without_any_source_is_not_judged(
@@ -779,7 +981,7 @@ def test_a_header_of_other_things_is_not_judged(
     ("arguments", "said"),
     [
         (["nowhere.h"], "nowhere.h: no such file or directory"),
-        (["--table", "nowhere.json"], "--table: "),
+        (["--table", "nowhere.json"], "--table nowhere.json: No such file or directory"),
         (["--table", str(HEADER)], "is no ABI table"),
         (["--compiler", "cc"], "--compiler goes with"),
     ],
@@ -789,6 +991,104 @@ def test_wrong_usage_is_told_apart_from_problems(
 ) -> None:
     assert run(*arguments) == 2
     assert said in capsys.readouterr().err
+
+
+FUNCTION = {"name": "eliza_inference_abi_version", "returns": "const char *", "args": []}
+FIELD = {"name": "one", "type": "int", "offset": 0}
+
+
+def with_struct(**edit: Any) -> dict[str, Any]:
+    struct = {"size": 8, "align": 8, "fields": [FIELD], **edit}
+    return {"structs": {**abi.TABLE["structs"], "S": struct}}
+
+
+TABLE_MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"library": 7}, "library is 7, not a name that begins with lib"),
+    ({"library": "elizainference"}, "library is 'elizainference', not a name that begins with"),
+    ({"abi_version": "8"}, "abi_version is '8', not a version"),
+    ({"abi_version": True}, "abi_version is True, not a version"),
+    ({"abi_version": {"major": 8}}, "abi_version is {'major': 8}, not a version"),
+    ({"pointer_bits": 32}, "pointer_bits is 32, not 64"),
+    ({"constants": []}, "constants is [], not an object"),
+    ({"constants": {"ELIZA_OK": 0.5}}, "constants.ELIZA_OK is 0.5, not a value of C's int"),
+    ({"constants": {"ELIZA_OK": False}}, "constants.ELIZA_OK is False, not a value of C's int"),
+    ({"constants": {"ELIZA_OK": 2**31}}, "constants.ELIZA_OK is 2147483648, not"),
+    ({"constants": {"A) || (1": 0}}, "a key of constants is 'A) || (1', not a name in C"),
+    ({"opaque": "EliVad"}, "opaque is 'EliVad', not a list"),
+    ({"opaque": ["EliVad", None]}, "opaque[1] is None, not a name in C"),
+    ({"callbacks": {"cb": {"returns": "int"}}}, "callbacks.cb.args is missing"),
+    ({"callbacks": {"cb": {"returns": "int", "args": [1]}}}, "callbacks.cb.args[0] is 1, not"),
+    ({"structs": {"S": 80}}, "structs.S is 80, not an object"),
+    (with_struct(size=-1), "structs.S.size is -1, not a number of bytes"),
+    (with_struct(align=0), "structs.S.align is 0, not 1, 2, 4 or 8"),
+    (with_struct(size=3), "structs.S: one does not fit into the size"),
+    (with_struct(fields=2 * [FIELD]), "structs.S has a field twice"),
+    ({"functions": []}, "functions has none that answers the ABI version"),
+    ({"functions": [FUNCTION, FUNCTION]}, "functions has a name twice"),
+    ({"functions": [{**FUNCTION, "name": 5}]}, "functions[0].name is 5, not a name in C"),
+    ({"functions": [{**FUNCTION, "returns": "x *"}]}, "'x *' is no C type of the ABI"),
+    ({"functions": [{**FUNCTION, "returns": "int; int *"}]}, "'int; int *' is no C type"),
+    (
+        {"functions": [{**FUNCTION, "args": [{"name": "one", "type": "void"}]}]},
+        "void is the type of an argument or a field",
+    ),
+    ({"functions": "x" * 1000}, "functions is 'xxxxx"),
+]
+
+
+@pytest.mark.parametrize(("edit", "said"), TABLE_MISTAKES, ids=[said for _, said in TABLE_MISTAKES])
+def test_a_table_that_describes_no_abi_is_wrong_usage(
+    edit: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({**abi.TABLE, **edit}), "utf-8")
+    assert run("--table", path, HEADER) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--table {path}: is no ABI table: " in line
+    assert said in line
+    assert len(line) < 300 + len(str(path))
+
+
+@pytest.mark.parametrize("name", sorted(abi.TABLE))
+def test_a_table_that_lacks_something_is_wrong_usage(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.json"
+    content = {key: value for key, value in abi.TABLE.items() if key != name}
+    path.write_text(json.dumps(content), "utf-8")
+    assert run("--table", path, HEADER) == 2
+    assert f"is no ABI table: {name} is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"null", b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xff", b"\xff\xfe1", b"1e999"],
+    ids=["empty", "list", "null", "deep list", "deep object", "no text", "half", "infinite"],
+)
+def test_a_table_that_is_garbage_is_wrong_usage(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.json"
+    path.write_bytes(content)
+    assert run("--table", path, HEADER) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--table {path}: is no ABI table: " in line
+
+
+@pytest.mark.timeout(60)
+def test_a_table_that_is_no_file_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        assert run("--table", path, HEADER) == 2
+        assert f"--table {path}: it is no regular file" in capsys.readouterr().err
+
+
+def test_a_table_may_be_in_utf_16(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(TABLE_FILE.read_text("utf-8"), "utf-16")
+    assert read_table(path).functions
 
 
 @pytest.mark.parametrize("package", ["lief", "clang"])

@@ -989,6 +989,33 @@ MISTAKES = [
         ),
     ),
     Mistake(
+        "FfmHandles.java",
+        "        LLM_STREAM_OPEN.invokeExact(context, config, MemorySegment.NULL)",
+        "        LLM_STREAM_OPEN.invokeExact(context, config)",
+        (
+            "eliza_inference_llm_stream_open is called with 2 arguments; the table has 3: ctx, "
+            "cfg, out_error",
+        ),
+    ),
+    Mistake(
+        "FfmOffsets.java",
+        "llmStreamOpen.invokeExact(context, config, MemorySegment.NULL)",
+        "this.llmStreamOpen.invoke(context, config, MemorySegment.NULL, 0)",
+        (
+            "eliza_inference_llm_stream_open is called with 4 arguments; the table has 3: ctx, "
+            "cfg, out_error",
+        ),
+    ),
+    Mistake(
+        "koffi-prototypes.mjs",
+        '"void eliza_verifier_cb(const EliVerifierEvent *event,',
+        '"void eliza_verifier_cb(EliVerifierEvent event,',
+        (
+            "eliza_verifier_cb: parameter 1 is EliVerifierEvent event, a structure by value; the "
+            "table says const EliVerifierEvent *, a pointer",
+        ),
+    ),
+    Mistake(
         "FfmOffsets.java",
         "ValueLayout.JAVA_INT, SLOT_ID_OFFSET",
         "ValueLayout.JAVA_LONG, SLOT_ID_OFFSET",
@@ -1010,6 +1037,246 @@ def test_a_mistake_is_found_by_name_and_line(mistake: Mistake, table: Table) -> 
     report = check(mistake.binding, source.replace(mistake.right, mistake.wrong), table)
     assert messages(report) == list(mistake.says)
     assert report.problems[0].line == line
+
+
+# ------------------------------------------------------------------ other names
+
+RENAMED = [
+    ("rust-extern.rs", {"LlmStreamConfig": "Config"}, "Config", "pub top_p: f32", "pub top_p: f64"),
+    (
+        "rust-extern.rs",
+        {"EliVerifierEvent": "Raw"},
+        "Raw",
+        "pub n_accepted: usize",
+        "pub n_accepted: i32",
+    ),
+    ("silgen.swift", {"StreamConfig": "Params"}, "Params", "var topP: Float", "var topP: Double"),
+    ("silgen.swift", {"VerifierEvent": "Raw"}, "Raw", "var nAccepted: Int", "var nAccepted: Int32"),
+    ("jni-table.cpp", {"StreamConfig": "Params"}, "Params", "float top_p;", "double top_p;"),
+    ("jni-table.cpp", {"VerifierEvent": "Raw"}, "Raw", "size_t n_accepted", "int n_accepted"),
+    ("koffi-arrays.cjs", {"StreamConfig": "Params"}, "Params", 'topP: "float"', 'topP: "double"'),
+    (
+        "koffi-prototypes.mjs",
+        {"eliza_llm_stream_config_t": "GenerationConfig"},
+        "GenerationConfig",
+        'top_p: "float"',
+        'top_p: "double"',
+    ),
+]
+
+
+@pytest.mark.parametrize("binding, names, own, right, wrong", RENAMED)
+def test_a_structure_of_any_name_is_judged(
+    binding: str, names: dict[str, str], own: str, right: str, wrong: str, table: Table
+) -> None:
+    source = (BINDINGS / binding).read_text("utf-8")
+    for name, other in names.items():
+        source = source.replace(name, other)
+    assert check(binding, source, table).problems == []
+    assert source.count(right) == 1
+    found = messages(check(binding, source.replace(right, wrong), table))
+    assert found and all(each.startswith(f"{own}.") for each in found)
+
+
+# Each has one mistake in it, of which the line and the message follow.
+SMALL_MISTAKES = [
+    (
+        "few-fields.rs",
+        """
+        #[repr(C)] pub struct Config { max_tokens: i32, temperature: f64 }
+        extern "C" {
+          fn eliza_inference_llm_stream_open(c: *mut X, p: ConfigPtr, e: *mut E) -> *mut S; }
+        type ConfigPtr = *const Config;
+        """,
+        2,
+        "Config.temperature is f64, a 64-bit float; the table says float, a 32-bit float",
+    ),
+    (
+        "passed.rs",
+        """
+        struct Config { max_tokens: i32, temperature: f32 }
+        extern "C" {
+          fn eliza_inference_llm_stream_open(c: *mut X, p: *const Config, e: *mut E) -> *mut S; }
+        """,
+        2,
+        "Config has no #[repr(C)]: its fields may be in another order",
+    ),
+    (
+        "event.rs",
+        """
+        #[repr(C)] struct Seen { accepted_token_ids: *const i32, n_accepted: u32 }
+        type OnVerify = extern "C" fn(*const Seen, *mut c_void);
+        extern "C" {
+            fn eliza_inference_set_verifier_callback(
+                c: *mut X, f: Option<OnVerify>, u: *mut c_void, e: *mut *mut c_char) -> c_int;
+        }
+        """,
+        2,
+        "Seen.n_accepted is u32, a 32-bit integer; the table says size_t, a 64-bit integer",
+    ),
+    (
+        "ref-struct.js",
+        """
+        const Config = StructType({ max_tokens: "int32", temperature: "float",
+          top_p: "double" });
+        ffi.Library("elizainference", { eliza_inference_llm_stream_open:
+          ["pointer", ["pointer", ref.refType(Config), "pointer"]] });
+        """,
+        3,
+        'Config.top_p is "double", a 64-bit float; the table says float, a 32-bit float',
+    ),
+    (
+        "pairs.js",
+        """
+        const Event = new Struct([["accepted_token_ids", "int *"], ["n_accepted", "int32"],
+          ["rejected_from", "int"], ["rejected_to", "int"], ["corrected_token_ids", "int *"],
+          ["n_corrected", "size_t"]]); // the verifier's
+        """,
+        2,
+        'Event.n_accepted is "int32", a 32-bit integer; the table says size_t, a 64-bit integer',
+    ),
+    (
+        "event-by-value.mjs",
+        """
+        const Seen = koffi.struct("Seen", { accepted_token_ids: "int *", n_accepted: "size_t",
+          rejected_from: "int", rejected_to: "int", corrected_token_ids: "int *", n: "size_t" });
+        const OnVerify = koffi.proto("void OnVerify(Seen seen, void *user_data)");
+        lib.func(
+          "int eliza_inference_set_verifier_callback(void *c, OnVerify *f, void *u, void *e)");
+        """,
+        4,
+        "eliza_verifier_cb: parameter 1 is Seen seen, a structure by value; "
+        "the table says const EliVerifierEvent *, a pointer",
+    ),
+    (
+        "event-by-value-in-a-list.mjs",
+        """
+        const Seen = koffi.struct("Seen", { accepted_token_ids: "int *", n_accepted: "size_t" });
+        const OnVerify = koffi.proto("OnVerify", "void", [Seen, "void *"]);
+        lib.func("eliza_inference_set_verifier_callback", "int",
+          ["void *", koffi.pointer(OnVerify), "void *", "void *"]);
+        """,
+        3,
+        "eliza_verifier_cb: parameter 1 is Seen, a structure by value; "
+        "the table says const EliVerifierEvent *, a pointer",
+    ),
+    (
+        "registered.mjs",
+        """
+        const Cb = koffi.proto("Cb", "int", ["void *", "void *"]);
+        const set = lib.func(
+          "int eliza_inference_set_verifier_callback(void *c, void *f, void *u, void *e)");
+        const held = koffi.register(f, koffi.pointer(Cb));
+        set(context, held, null, null);
+        """,
+        2,
+        'eliza_verifier_cb returns "int", a 32-bit integer; the table says void, nothing',
+    ),
+    (
+        "async.mjs",
+        """
+        const close = lib.func("void eliza_inference_llm_stream_close(void *s)");
+        close.async(stream, true, (error) => {});
+        """,
+        3,
+        "eliza_inference_llm_stream_close is called with 2 arguments; the table has 1: stream",
+    ),
+    (
+        "async-member.mjs",
+        """
+        const api = { close: lib.func("eliza_inference_llm_stream_close", "void", ["void *"]) };
+        api.close.async((error) => {});
+        """,
+        3,
+        "eliza_inference_llm_stream_close is called with no arguments; the table has 1: stream",
+    ),
+    (
+        "its-own-name.mjs",
+        """
+        const eliza_inference_create = lib.func("void *eliza_inference_create(str d, void *e)");
+        eliza_inference_create("bundle");
+        """,
+        3,
+        "eliza_inference_create is called with 1 argument; the table has 2: bundle_dir, out_error",
+    ),
+    (
+        "Local.java",
+        """
+        class A { void f() throws Throwable {
+          MemorySegment symbol = lookup.find("eliza_inference_llm_stream_cancel").orElseThrow();
+          MethodHandle h = linker.downcallHandle(symbol, FunctionDescriptor.of(JAVA_INT, ADDRESS));
+          int status = (int) h.invoke();
+        } void g(MethodHandle h) throws Throwable { h.invoke(1, 2, 3); } }
+        """,
+        5,
+        "eliza_inference_llm_stream_cancel is called with no arguments; the table has 1: stream",
+    ),
+    (
+        "by-value.c",
+        """
+        extern EliLlmStream *eliza_inference_llm_stream_open(
+            EliInferenceContext *ctx, eliza_llm_stream_config_t cfg, char **error);
+        """,
+        3,
+        "eliza_inference_llm_stream_open: parameter 2 (cfg) is eliza_llm_stream_config_t cfg, "
+        "a structure by value; the table says const eliza_llm_stream_config_t *, a pointer",
+    ),
+    (
+        "required.c",
+        """
+        static const struct name names[] = {
+          {"eliza_inference_create", &api.create}, {"eliza_inference_llm_pause", &api.pause} };
+        """,
+        3,
+        "eliza_inference_llm_pause is not exported by ABI 8",
+    ),
+    (
+        "required.rs",
+        """
+        fn load(lib: &Library) -> Result<Api, Error> {
+          let supported = unsafe { lib.get::<F>(b"eliza_inference_llm_stream_supported\\0") }?;
+          let pause = unsafe { lib.get::<F>(b"eliza_inference_llm_pause\\0") }?;
+        }
+        type F = unsafe extern "C" fn() -> c_int;
+        """,
+        4,
+        "eliza_inference_llm_pause is not exported by ABI 8",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "name, source, line, says", SMALL_MISTAKES, ids=[each[0] for each in SMALL_MISTAKES]
+)
+def test_a_mistake_in_a_few_lines_is_found(
+    name: str, source: str, line: int, says: str, table: Table
+) -> None:
+    assert (line, says) in [(f.line, f.message) for f in check(name, source, table).problems]
+
+
+CONSTANTS = {
+    "enum.ts": "enum Status { Ok = 0, InvalidArg = -2, FfiFault = -4, Cancelled = -8 }",
+    "object.ts": "const S = { ERR_INVALID_ARG: -2, ERR_OOM: -5, ERR_CANCELLED: -8 } as const;",
+    "top.ts": "const ERR_INVALID_ARG = -2; const ERR_OOM = -5; const ERR_CANCELLED = -8;",
+    "module.rs": "mod rc { const OOM: T = -5; const CANCELLED: T = -8; const FFI_FAULT: T = -4; }",
+    "top.rs": """
+        const ERR_OOM: i32 = -5; const ERR_CANCELLED: i32 = -8; const ERR_FFI_FAULT: i32 = -4;
+        const A: i32 = 1; const B: i32 = 1; const C: i32 = 1; const D: i32 = 1;
+        """,
+    "Status.java": "class S { static final int OOM = -5, FFI_FAULT = -4, CANCELLED = -8; }",
+    "enum.swift": "enum Status: Int32 { case ok = 0, invalidArg = -2, oom = -5, cancelled = -8 }",
+    "top.swift": "let errFfiFault: Int32 = -4\nlet errOom: Int32 = -5\nlet errCancelled = -8",
+    "define.c": "#define ERR_OOM (-5)\n#define ERR_FFI_FAULT -4\n#define ERR_CANCELLED (-8)\n",
+    "namespace.cpp": "namespace rc { constexpr int kOom = -5, kFfiFault = -4, kCancelled = -8; }",
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_are_judged_where_most_beside_them_are_the_abis(name: str, table: Table) -> None:
+    source = f"// llm_stream\n{CONSTANTS[name]}\n"
+    (found,) = messages(check(name, source, table))
+    assert found.endswith("is -8; the table says -7 for ELIZA_ERR_CANCELLED")
+    assert check(name, source.replace("-8", "-7"), table).problems == []
 
 
 # ------------------------------------------------------------------ what cannot be judged
@@ -1075,6 +1342,47 @@ UNCLEAR = [
         "eliza_inference_destroy: its FunctionDescriptor is not clear",
     ),
     Unclear(
+        "bytes.rs",
+        "#[repr(C)] struct Config { bytes: [u8; 80] }\n"
+        'extern "C" {\n'
+        "fn eliza_inference_llm_stream_open(c: *mut X, p: *const Config, e: *mut E) -> *mut S; }",
+        "the structure Config is not judged",
+    ),
+    Unclear(
+        "elsewhere.cpp",
+        "struct Seen { IntPointer accepted_token_ids; size_t n_accepted; int rejected_from;\n"
+        "  int rejected_to; }; // of the verifier",
+        "the structure Seen is not judged: the size of IntPointer is not known here",
+    ),
+    Unclear(
+        "proto.mjs",
+        'const F = koffi.proto("int F(void *a)"); // eliza',
+        "which callback F is",
+    ),
+    Unclear(
+        "promised.mjs",
+        'const close = lib.func("void eliza_inference_llm_stream_close(void *stream)");\n'
+        "const closed = promisify(close.async);",
+        "how many arguments eliza_inference_llm_stream_close.async is called with",
+    ),
+    Unclear(
+        "Curried.java",
+        'class A { static final MethodHandle H = bind("eliza_inference_llm_stream_cancel",\n'
+        "FunctionDescriptor.of(JAVA_INT, ADDRESS)).bindTo(S);\nvoid f() { H.invoke(); }}",
+        "which functions are called through handles, 1 time",
+    ),
+    Unclear(
+        "Listed.java",
+        'class A { static final MethodHandle H = bind("eliza_inference_llm_stream_cancel",\n'
+        "FunctionDescriptor.of(JAVA_INT, ADDRESS)); void f() { H.invokeWithArguments(list); }}",
+        "which functions are called through handles, 1 time",
+    ),
+    Unclear(
+        "constants.ts",
+        "const S = { OK: 0, INVALID_ARG: -2, CANCELLED: -8 }; // eliza",
+        "CANCELLED is -8; whether ELIZA_ERR_CANCELLED is meant, -7, is not clear",
+    ),
+    Unclear(
         "Jni.java",
         "class Eliza { static native long open(long ctx); static native void close(long s); }",
         "2 native methods: what calls the library is their half in C or C++",
@@ -1097,6 +1405,45 @@ def test_names_of_a_later_abi_in_a_table_of_their_own_are_not_judged(table: Tabl
     report = check("later.ts", source, table)
     assert report.problems == []
     assert "eliza_inference_embed_text is not exported by ABI 8" in unjudged(report)
+
+
+@pytest.mark.parametrize(
+    "name, source",
+    [
+        ("dlsym.c", 'void *more = dlsym(h, "NAME"), *create = dlsym(h, "eliza_inference_create");'),
+        ("find.java", 'class A { Object more = lookup.find("NAME"); }'),
+        ("get.rs", 'fn f() { let more = lib.get::<unsafe extern "C" fn() -> i32>(b"NAME").ok(); }'),
+        ("dlsym.swift", 'let more = dlsym(h, "NAME")\nlet it = dlsym(h, "eliza_inference_create")'),
+        (
+            "try.mjs",
+            'lib.func("int eliza_inference_llm_stream_supported(void)");\n'
+            'try { more = lib.func("int NAME(void *stream)"); } catch {}',
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "absent",
+    ["eliza_inference_llm_context_length", "eliza_inference_llm_stream_open_v9"],
+)
+def test_a_lookup_that_may_find_nothing_is_not_judged(
+    name: str, source: str, absent: str, table: Table
+) -> None:
+    report = check(name, source.replace("NAME", absent), table)
+    assert report.problems == []
+    assert f"{absent} is not exported by ABI 8" in unjudged(report)
+    misspelt = check(name, source.replace("NAME", "eliza_inference_llm_stream_opn"), table)
+    assert "did you mean eliza_inference_llm_stream_open?" in messages(misspelt)[0]
+
+
+def test_a_name_that_extends_a_known_one_is_no_misspelling(table: Table) -> None:
+    entry = '{ args: ["ptr", "ptr", "ptr"], returns: "ptr" }'
+    source = (
+        f"const now = {{ eliza_inference_llm_stream_open: {entry} }};\n"
+        f"const later = {{ eliza_inference_llm_stream_open_v9: {entry} }};\n"
+    )
+    report = check("later.ts", source, table)
+    assert report.problems == []
+    assert "eliza_inference_llm_stream_open_v9 is not exported by ABI 8" in unjudged(report)
 
 
 # ------------------------------------------------------------------ what only looks like the ABI
@@ -1188,6 +1535,34 @@ LOOKALIKES = {
           }
         }
         """,
+    "real-type.cpp": """
+        #include "eliza-inference-ffi.h"
+        struct Options { const char *prompt_cache_key, *mtp_drafter_path, *gbnf_grammar;
+          int max_tokens, top_k, slot_id, draft_min, draft_max; double temperature, top_p; };
+        eliza_llm_stream_config_t to_c(const Options &options);
+        enum Phase { Ok, Cancelled = -2, Oom = -3 };
+        """,
+    "borrowed.rs": """
+        // What a caller of the llm_stream may set.
+        pub struct Options<'a> { prompt_cache_key: &'a str, mtp_drafter_path: &'a str, top_k: i32,
+          gbnf_grammar: &'a str, max_tokens: i32, slot_id: i32, draft_min: i32, draft_max: i32,
+          temperature: f64, top_p: f64 }
+        """,
+    "owned.ts": """
+        // llm_stream
+        const DEFAULTS = defineStructure({ max_tokens: 1, temperature: 1, top_p: 1, top_k: 40,
+          repeat_penalty: 1, slot_id: -1, prompt_cache_key: "k", draft_min: 0, draft_max: 0 });
+        const HTTP = { OK: 200, CANCELLED: 499, NOT_IMPLEMENTED: 501 };
+        const SIGNALS = { OK: 0, CANCELLED: 1, OOM: 2 };
+        """,
+    "Reflected.java": """
+        class A {
+          static final MethodHandle H = bind("eliza_inference_llm_stream_cancel", D);
+          static final MethodHandle GETPID = bind("getpid", FunctionDescriptor.of(JAVA_INT));
+          void f(Method method, MethodHandle H) { method.invoke(this, 1, 2); H.invokeExact(); }
+          int g() { return (int) GETPID.invokeExact(); }
+        }
+        """,
     "wav.ts": "const wav = Buffer.alloc(44); // eliza llmStream\nwav.writeUInt32BE(1, 20);",
     "Handles.java": """
         class A { Object h = of("eliza_inference_destroy", FunctionDescriptor.ofVoid(JAVA_LONG)); }
@@ -1241,6 +1616,24 @@ def test_an_odd_file_raises_nothing_and_has_no_problems(
     report = check(f"odd{suffix}", ODD[what], table)
     assert report.problems == []
     assert what not in ("binary", "huge") or "could not be read" in unjudged(report)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_source_with_a_byte_order_mark_is_read(encoding: str, table: Table) -> None:
+    source = "// eliza\nexport const ELIZA_ERR_CANCELLED = -8;\n".encode(encoding)
+    report = check("marked.ts", source, table)
+    assert [(f.line, f.message) for f in report.problems] == [
+        (2, "ELIZA_ERR_CANCELLED is -8; the table says -7")
+    ]
+
+
+@pytest.mark.parametrize(
+    "source", [NAMES.decode().encode("utf-16-le"), NAMES.decode().encode("utf-16")[:-1]]
+)
+def test_a_source_that_is_not_decoded_says_so(source: bytes, table: Table) -> None:
+    report = check("wide.ts", source, table)
+    assert report.problems == []
+    assert "could not be read: it is no" in unjudged(report)
 
 
 @pytest.mark.parametrize("suffix", [".cpp", ".java", ".rs", ".swift", ".ts"])

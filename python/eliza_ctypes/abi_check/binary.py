@@ -12,10 +12,15 @@ from typing import Any
 
 from . import answers as _answers
 from .image import Image, Unreadable, read_images
+from .reading import reason
 from .report import Report
 from .table import Table
 
 LARGEST = 8 * 1024 * 1024
+
+# A library that exports a smaller part of the ABI is another library.
+_LEAST_EXPORTED = 0.1
+_MOST_NAMED = 20
 
 _SECONDS = 60
 _HERE = {"linux": "ELF", "darwin": "Mach-O", "win32": "PE"}
@@ -42,13 +47,16 @@ _OTHERS_MISSING = re.compile(r"Library not loaded|one of its dependencies|image 
 def check_library(path: str | os.PathLike[str], table: Table) -> Report:
     """Exports, own name, imports and size of every architecture in the file, then its answers.
 
-    Raises OSError, CheckPackagesMissing.
+    A file that cannot be read is a problem. Raises CheckPackagesMissing.
     """
     report = Report(str(path))
     try:
         images = read_images(path)
     except Unreadable as error:
         report.problem(str(error))
+        return report
+    except OSError as error:
+        report.problem(f"cannot be read: {reason(error)}")
         return report
     for image in images:
         before = len(report.problems)
@@ -58,6 +66,9 @@ def check_library(path: str | os.PathLike[str], table: Table) -> Report:
                 finding._replace(message=f"{image.machine}: {finding.message}")
                 for finding in report.problems[before:]
             ]
+    images = [image for image in images if not _is_another(image, table)]
+    if not images:
+        return report
     report.judged.append(" and ".join(f"{image.machine} {image.format}" for image in images))
     report.judged += [f"{len(table.functions)} exports", "its name", "imports", "size"]
     here = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
@@ -71,7 +82,21 @@ def check_library(path: str | os.PathLike[str], table: Table) -> Report:
     return report
 
 
+def _exported(image: Image, table: Table) -> list[str]:
+    return [name for name in table.functions if name in image.exports]
+
+
+def _is_another(image: Image, table: Table) -> bool:
+    """Whether the library is of something else, about which each name would be a problem."""
+    return len(_exported(image, table)) < _LEAST_EXPORTED * len(table.functions)
+
+
 def _check_image(image: Image, table: Table, report: Report) -> None:
+    if _is_another(image, table):
+        few = _exported(image, table)
+        some = f"only {', '.join(few)}" if few else "none"
+        report.problem(f"exports {some} of the ABI's {len(table.functions)} functions")
+        return
     if not image.wide:
         report.problem("is a 32-bit library: the ABI has 64-bit pointers")
     for name in table.functions:
@@ -79,8 +104,12 @@ def _check_image(image: Image, table: Table, report: Report) -> None:
             report.problem(f"{name} is not exported")
         elif name in image.no_functions:
             report.problem(f"{name} is exported, but it is no function")
-    for name in sorted(image.exports - table.functions.keys()):
+    others = sorted(image.exports - table.functions.keys())
+    for name in others[:_MOST_NAMED]:
         report.problem(f"{name} is exported, but not in the table")
+    if len(others) > _MOST_NAMED:
+        more = len(others) - _MOST_NAMED
+        report.problem(f"{more} more names are exported, but not in the table")
     _check_name(image, table.library, report)
     for name in sorted(filter(_FORBIDDEN.fullmatch, image.imports)):
         report.problem(f"imports {name}: the library may use no network and start no process")
@@ -107,8 +136,8 @@ def _check_name(image: Image, library: str, report: Report) -> None:
 
 
 def _check_answers(path: str, table: Table, report: Report) -> None:
-    version = next(name for name in table.functions if name.endswith("_abi_version"))
-    supported = [name for name in table.functions if name.endswith("_supported")]
+    version = table.questions("_abi_version", "const char *")[0]
+    supported = table.questions("_supported", "int")
     answers = _ask(path, [version, *supported], report)
     if answers is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Iterator
 
@@ -12,6 +13,7 @@ from .binary import check_library
 from .header import check_header
 from .image import format_of
 from .probe import check_layout_with_compiler
+from .reading import as_utf8, open_regular, reason, wide_encoding
 from .report import Report
 from .table import Table
 
@@ -28,9 +30,10 @@ _HEADER_SIGNS = re.compile(
 def check_path(path: Path, table: Table, compiler: str | None = None) -> Iterator[Report]:
     """Checks a file, or what there is to check in a folder.
 
-    With a compiler, headers are also compiled. Raises OSError, CheckPackagesMissing.
+    With a compiler, headers are also compiled. A file that cannot be read is a problem, and does
+    not keep the others from being checked. Raises CheckPackagesMissing.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         yield from _folder(path, table, compiler)
         return
     report = _check(path, table, compiler, given=True)
@@ -45,20 +48,36 @@ def check_path(path: Path, table: Table, compiler: str | None = None) -> Iterato
 def _folder(folder: Path, table: Table, compiler: str | None) -> Iterator[Report]:
     """Headers and sources that have to do with the ABI; those that do not are passed over."""
     found = False
-    for place, folders, names in os.walk(folder):
+    unread: list[OSError] = []
+    for place, folders, names in os.walk(folder, onerror=unread.append):
         folders[:] = sorted(
             name for name in folders if name not in _SKIPPED and not name.startswith(".")
         )
         for name in sorted(names):
             path = Path(place, name)
-            report = _check(path, table, compiler, given=False) if path.is_file() else None
+            report = _check(path, table, compiler, given=False) if _may_be_file(path) else None
             if report is not None and _says_something(report):
                 found = True
                 yield report
-    if not found:
+    for error in unread:
+        report = Report(str(error.filename))
+        report.problem(f"cannot be read: {reason(error)}")
+        yield report
+    if not found and not unread:
         report = Report(str(folder))
         report.cannot_judge("no source in it that can be read has to do with the ABI")
         yield report
+
+
+def _may_be_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        # A link to nothing.
+        return False
+    except OSError:
+        # Reading it will say why it cannot be read.
+        return True
 
 
 def _says_something(report: Report) -> bool:
@@ -66,27 +85,58 @@ def _says_something(report: Report) -> bool:
 
 
 def _check(path: Path, table: Table, compiler: str | None, given: bool) -> Report | None:
-    """None for a file that no check is for. Libraries are checked where they are named only."""
-    if given and format_of(_head(path)) is not None:
+    """None for a file that no check is for."""
+    try:
+        return _judge(path, table, compiler, given)
+    except CheckPackagesMissing:
+        raise
+    except OSError as error:
+        why = f"cannot be read: {reason(error)}"
+    except Exception as error:
+        # Whatever a stranger's file makes of the checks: the next one is not to blame.
+        why = f"cannot be checked: {type(error).__name__}: {error}"
+    report = Report(str(path))
+    report.problem(why)
+    return report
+
+
+def _judge(path: Path, table: Table, compiler: str | None, given: bool) -> Report | None:
+    """Libraries are checked where they are named only."""
+    if given and format_of(_content(path, 8)) is not None:
         return check_library(path, table)
-    if path.suffix == ".h" and _is_header(path, given):
-        report = check_header(path, table)
-        if compiler is not None:
-            compiled = check_layout_with_compiler(path, table, compiler)
-            report.problems += compiled.problems
-            report.judged += compiled.judged
-        return report
+    if path.suffix == ".h":
+        content = _content(path)
+        if _is_header(content):
+            return _header(path, content, table, compiler)
     return _consumer(path, table) if _can_read(path) else None
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(8)
+def _content(path: Path, size: int = -1) -> bytes:
+    with open_regular(path) as file:
+        return file.read(size)
 
 
-def _is_header(path: Path, given: bool) -> bool:
+def _is_header(content: bytes) -> bool:
     """Whether a ``.h`` file declares the ABI, and is not a binding in C."""
-    return bool(_HEADER_SIGNS.search(path.read_bytes())) or (given and not _can_read(path))
+    try:
+        return bool(_HEADER_SIGNS.search(as_utf8(content)))
+    except UnicodeDecodeError:
+        return False
+
+
+def _header(path: Path, content: bytes, table: Table, compiler: str | None) -> Report:
+    encoding = wide_encoding(content)
+    if encoding is not None:
+        report = Report(str(path))
+        report.problem(f"is {encoding[:6].upper()}, which compilers of C do not read")
+        return report
+    report = check_header(path, table)
+    if compiler is not None:
+        compiled = check_layout_with_compiler(path, table, compiler)
+        report.problems += compiled.problems
+        report.judged += compiled.judged
+        report.compiled = True
+    return report
 
 
 def _can_read(path: Path) -> bool:
@@ -99,6 +149,6 @@ def _consumer(path: Path, table: Table) -> Report:
     from .consumers import check_consumer
 
     try:
-        return check_consumer(path, path.read_bytes(), table)
+        return check_consumer(path, _content(path), table)
     except ImportError as error:
         raise CheckPackagesMissing(error.name or str(error)) from None

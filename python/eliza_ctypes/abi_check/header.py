@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from .header_view import CODES, HeaderView
+from .reading import open_regular
 from .report import Finding, Report
 from .table import Signature, Struct, Table
 
@@ -27,8 +28,7 @@ def check_header(path: str | os.PathLike[str], table: Table) -> Report:
     """
     report = Report(str(path))
     header = Path(path).resolve()
-    with header.open("rb"):
-        pass
+    open_regular(header).close()
     constants = constants_of(table)
     views = {target: HeaderView(header, constants, target) for target in TARGETS}
     views["C++"] = HeaderView(header, constants, TARGETS[0], "c++")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterable
 
 from . import needed
+from .reading import open_regular
 
 _FAT = {b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf"}
 _MACHO = {b"\xfe\xed\xfa\xce", b"\xce\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xcf\xfa\xed\xfe"}
@@ -66,7 +67,7 @@ def read_images(path: str | os.PathLike[str]) -> list[Image]:
 
     Raises OSError, CheckPackagesMissing, and Unreadable for every file that is none or not whole.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         head = file.read(8)
         size = file.seek(0, os.SEEK_END)
     announced = format_of(head)
@@ -104,10 +105,10 @@ def _elf(lief: Any, path: str, head: bytes, size: int) -> list[Image]:
     if header.file_type != lief.ELF.Header.FILE_TYPE.DYN or not loaded:
         raise Unreadable("is an ELF file, but no shared library")
     symbol = lief.ELF.Symbol
-    named = [each for each in binary.dynamic_symbols if each.name]
+    named = [(_text(each.name), each) for each in binary.dynamic_symbols if each.name]
     exported = [
-        each
-        for each in named
+        (name, each)
+        for name, each in named
         # An absolute symbol is the name of a version of symbols.
         if each.shndx not in (0, _ABSOLUTE)
         and each.binding != symbol.BINDING.LOCAL
@@ -120,12 +121,12 @@ def _elf(lief: Any, path: str, head: bytes, size: int) -> list[Image]:
             format="ELF",
             machine=_machine(header.machine_type),
             wide=header.identity_class == lief.ELF.Header.CLASS.ELF64,
-            name=None if soname is None else soname.name,
-            exports={each.name for each in exported},
-            imports={each.name for each in named if each.shndx == 0},
-            libraries=list(binary.libraries),
+            name=None if soname is None else _text(soname.name),
+            exports={name for name, _ in exported},
+            imports={name for name, each in named if each.shndx == 0},
+            libraries=[_text(name) for name in binary.libraries],
             loaded=loaded,
-            no_functions={each.name for each in exported if each.type not in callable_},
+            no_functions={name for name, each in exported if each.type not in callable_},
         )
     ]
 
@@ -158,7 +159,7 @@ def _macho_slice(lief: Any, binary: Any, size: int) -> Image:
             each.name for each in binary.symbols if each.category == symbol.CATEGORY.EXTERNAL
         }
     commands = lief.MachO.LoadCommand.TYPE
-    libraries = [(each.command, each.name) for each in binary.libraries]
+    libraries = [(each.command, _text(each.name)) for each in binary.libraries]
     imports = (each for each in binary.symbols if each.category == symbol.CATEGORY.UNDEFINED)
     return Image(
         format="Mach-O",
@@ -230,10 +231,12 @@ def _machine(value: Any) -> str:
     return _MACHINES.get(name, name)
 
 
-def _without_underscore(name: str) -> str:
+def _without_underscore(name: str | bytes) -> str:
     """C names have an underscore in front of them in Mach-O files."""
-    return name[1:] if name.startswith("_") else name
+    text = _text(name)
+    return text[1:] if text.startswith("_") else text
 
 
 def _text(name: str | bytes) -> str:
+    """The parser gives bytes where a damaged file has no UTF-8."""
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name

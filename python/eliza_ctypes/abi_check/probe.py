@@ -1,7 +1,8 @@
 """A C header against the table, judged by the compiler that will read it.
 
 Where ``header`` parses, this asks: one C file of assertions, one on each line, is compiled without
-making any code. What the compiler rejects names the line, and the line names the assertion.
+making any code. What the compiler rejects names the line, and the line names the assertion. The
+last one is false: a compiler that does not reject it does not judge.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Iterator, NamedTuple
 
 from .header import constants_of
+from .reading import open_regular
 from .report import Report
 from .table import Signature, Struct, Table
 
+_SECONDS = 60
 _ERROR = re.compile(
     r"(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)", re.MULTILINE
 )
@@ -40,32 +43,33 @@ def check_layout_with_compiler(
     """
     report = Report(str(header))
     path = Path(header).resolve()
-    with path.open("rb"):
-        pass
+    open_regular(path).close()
     assertions = list(_assertions(table))
     lines = [
         "#include <stddef.h>",
         *(f'_Static_assert({each.c}, "{each.meaning}");' for each in assertions),
+        '_Static_assert(0, "a false assertion");',
     ]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "abi_check.c"
         source.write_text("\n".join(lines) + "\n", "utf-8")
-        command = [*_split(compiler), "-std=c11", "-w", "-fmax-errors=0", "-fsyntax-only"]
         try:
+            command = [*_split(compiler), "-std=c11", "-w", "-fmax-errors=0", "-fsyntax-only"]
             done = subprocess.run(
                 [*command, "-include", str(path), str(source)],
                 capture_output=True,
                 text=True,
                 errors="replace",
                 stdin=subprocess.DEVNULL,
+                timeout=_SECONDS,
                 env={**os.environ, "LC_ALL": "C"},
             )
-        except OSError as error:
-            report.problem(f"{compiler} does not run: {error.strerror}")
+        except subprocess.TimeoutExpired:
+            report.problem(f"{compiler} takes more than {_SECONDS} s")
             return report
-    if done.returncode == 0:
-        report.judged.append(f"{len(assertions)} assertions by {compiler}")
-        return report
+        except (OSError, ValueError) as error:
+            report.problem(f"{compiler} does not run: {getattr(error, 'strerror', None) or error}")
+            return report
     # The first line includes offsetof; the assertions follow it.
     by_line = {line: assertion.meaning for line, assertion in enumerate(assertions, 2)}
     judged = False
@@ -82,7 +86,9 @@ def check_layout_with_compiler(
             report.problem(f"does not compile with {compiler}: {match[0]}")
     if judged:
         report.judged.append(f"{len(assertions)} assertions by {compiler}")
-    if not report.problems:
+    elif done.returncode == 0:
+        report.problem(f"{compiler} judges nothing: it accepts a false assertion")
+    elif not report.problems:
         said = " ".join(done.stderr.split())[:500] or "without a message"
         report.problem(f"{compiler} failed with exit status {done.returncode}: {said}")
     return report

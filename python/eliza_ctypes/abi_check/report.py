@@ -24,6 +24,8 @@ class Report:
     unjudged: list[Finding] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
     """Phrases such as ``54 functions``; empty where nothing could be judged at all."""
+    compiled: bool = False
+    """Whether a compiler was asked too."""
 
     def problem(self, message: str, line: int | None = None) -> None:
         self.problems.append(Finding(message, line))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator
 
 from .. import abi
 from ..errors import ElizaError
 from ..loader import locate
-from .common import fail, path_of, refuse
+from .common import PROGRAM, fail, path_of, refuse
 
 # `abi_check` is imported where it runs: the other commands start without it.
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def run_abi_check(arguments: argparse.Namespace) -> int:
     table = _table(arguments.table)
     paths = [path_of(name) for name in arguments.files]
     for path in paths:
-        if not path.exists():
-            refuse(f"{path}: no such file or directory")
+        _require_there(path)
     if arguments.compiler is not None and not paths:
         refuse("--compiler goes with the FILE of a header")
     reports = []
@@ -51,27 +51,50 @@ def run_abi_check(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             _print(report)
     problems = sum(len(report.problems) for report in reports)
+    nothing = not any(report.judged or report.problems for report in reports)
     if arguments.json:
         print(json.dumps(_as_json(reports, table), indent=2, ensure_ascii=False))
     else:
-        faulty = sum(not report.ok for report in reports)
-        where = f", in {faulty} of them" if problems else ""
-        found = f"{_counted(problems)}{where}"
+        found = "nothing could be judged" if nothing else _summary(reports, problems)
         print(f"{len(reports)} checked against ABI {table.version}: {found}")
-    if problems:
-        return 1
-    return 0 if any(report.judged for report in reports) else fail("nothing could be judged")
+    if arguments.compiler is not None and not any(report.compiled for report in reports):
+        note = f"{arguments.compiler} had no header to compile"
+        print(f"{PROGRAM}: note: {note}", file=sys.stderr)
+    if nothing:
+        return fail("nothing could be judged")
+    return 1 if problems else 0
+
+
+def _summary(reports: list[Report], problems: int) -> str:
+    faulty = sum(not report.ok for report in reports)
+    unjudged = sum(report.ok and not report.judged for report in reports)
+    found = f"{_counted(problems)}, in {faulty} of them" if problems else _counted(problems)
+    return f"{found}; {unjudged} not judged" if unjudged else found
+
+
+def _require_there(path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        refuse(f"{path}: no such file or directory")
+    except OSError:
+        # It is there, and reported among the others.
+        return
 
 
 def _table(name: str | None) -> Table:
+    from ..abi_check.reading import reason
     from ..abi_check.table import Table, read_table
 
     if name is None:
         return Table(abi.TABLE)
+    path = path_of(name)
     try:
-        return read_table(path_of(name))
-    except (OSError, ValueError) as error:
-        refuse(f"--table: {error}")
+        return read_table(path)
+    except OSError as error:
+        refuse(f"--table {path}: {reason(error)}")
+    except ValueError as error:
+        refuse(f"--table {path}: {error}")
 
 
 def _reports(arguments: argparse.Namespace, table: Table, paths: list[Path]) -> Iterator[Report]:

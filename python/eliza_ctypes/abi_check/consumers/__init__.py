@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..reading import as_utf8
 from ..report import Report
 
 if TYPE_CHECKING:
@@ -49,7 +50,13 @@ def check_consumer(path: Path, source: bytes, table: Table) -> Report:
     if grammar is None:
         raise ValueError(f"{path}: no language that is read")
     report = Report(str(path))
-    if not mentions_the_abi(source):
+    try:
+        source = as_utf8(source)
+    except UnicodeDecodeError as error:
+        report.cannot_judge(f"could not be read: it is no {error.encoding}, which its mark says")
+        return report
+    # Every other byte of UTF-16 is zero in a source; without a mark it is not decoded.
+    if not mentions_the_abi(source.replace(b"\0", b"")):
         return report
     if b"\0" in source:
         report.cannot_judge("could not be read: it is no text")

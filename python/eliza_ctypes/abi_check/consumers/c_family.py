@@ -4,6 +4,7 @@ structures and constants, static assertions.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Iterator, Optional
 
 from ..table import Kind, Struct
@@ -50,7 +51,8 @@ class _Reader:
         self.own_names: set[str] = set()
         """The names that this source declares as something else than a function to be bound."""
         self.own_structs: dict[str, set[str]] = {}
-        self.mirrored: set[str] = set()
+        self.containers: dict[str, list[constants.Member]] = {}
+        self.mirrored: dict[str, Struct] = {}
         """Those that are copies of the table's."""
         self.nodes: dict[str, list[Node]] = {}
         for node in walk(root):
@@ -62,6 +64,7 @@ class _Reader:
         self._prototypes()
         self._bound_by_string()
         self._bound_by_type_name()
+        self.findings.follow(self._aliases_of_pointers())
         self._structs()
         self._constants()
         self._assertions()
@@ -90,6 +93,10 @@ class _Reader:
                 given = self.types.travels(Shape("base", node=base, written=text(base)))
                 plain = Type(name, Kind.INT32)
                 self.types.enums[name] = given if base is not None else plain
+        for node in self._each("struct_specifier", "class_specifier"):
+            fields = [e for e in children(field(node, "body")) if e.type == "field_declaration"]
+            if len(fields) > 1:
+                self.types.structs.add(text(field(node, "name")))
         for node in self._each("declaration", "field_declaration"):
             self._collect_variables(node)
         for node in self._each("function_definition"):
@@ -187,7 +194,7 @@ class _Reader:
         if call is not None and _is_message(call):
             return
         shape, certain = self._bound_type(node, parent)
-        group = text(children(parent)[0]) if call is not None else None
+        group = self._group(parent, call)
         if shape is not None and self._judge_shape(name, shape, node, group):
             return
         if call is not None and not naming.looks_up(text(field(call, "function"))):
@@ -196,6 +203,17 @@ class _Reader:
         known = name in self.findings.table.functions
         if known and not certain:
             self.findings.unclear(name, "the type that it is bound to is not clear", line(node))
+
+    def _group(self, place: Node, call: Optional[Node]) -> Optional[str]:
+        """What binds a name: a function, or a table of names; None where it may be missing."""
+        if call is None:
+            outer = place.parent
+            rows = outer if outer is not None and outer.type == "initializer_list" else place
+            return f"table at {rows.start_byte}"
+        function = field(call, "function")
+        called = field(function, "field") or function
+        name = text(field(called, "name") or called).rsplit("::", 1)[-1]
+        return None if naming.finds_or_not(name) else name
 
     def _judge_shape(
         self, name: str, shape: Optional[Shape], node: Node, group: Optional[str]
@@ -341,15 +359,35 @@ class _Reader:
             names = [text(field(node, "name"))]
             if node.parent is not None and node.parent.type == "type_definition":
                 names += [each.name for each in self.types.declared(node.parent)]
-            for name in names:
-                struct, exact = naming.struct_mirrored(name, self.findings.table)
-                if struct is not None:
-                    members = list(self._members(body))
-                    self.own_structs[name] = {member.name for member in members}
-                    if exact or _mirrors(struct, members):
-                        self.mirrored.add(name)
-                        layouts.judge_layout(self.findings, struct, members, line(node), name)
+            members = list(self._members(body))
+            fields = [member.name for member in members]
+            for name in filter(None, names):
+                mirror = layouts.mirrored(self.findings, name, fields, line(node), False)
+                if mirror is not None:
+                    self._mirror(name, mirror, members, node)
                     break
+
+    def _mirror(
+        self, name: str, mirror: layouts.Mirror, members: list[layouts.Member], node: Node
+    ) -> None:
+        self.own_structs[name] = {member.name for member in members}
+        unknown = [each.type.written for each in members if each.type.kind is None]
+        if mirror.certain or _mirrors(mirror.struct, members):
+            self.mirrored[name] = mirror.struct
+            layouts.judge_layout(self.findings, mirror.struct, members, line(node), name)
+        elif unknown and not any(_OWNING.search(each) for each in unknown):
+            why = f"the size of {unknown[0]} is not known here"
+            layouts.not_judged(self.findings, name, why, line(node))
+
+    def _aliases_of_pointers(self) -> dict[str, str]:
+        """What aliases are made of: ``typedef const Config *config_t``."""
+        found = {}
+        for node in self._each("type_definition", "alias_declaration"):
+            if not any(field(each, "body") is not None for each in of_type(node, *_BODIES)):
+                names = [each.name for each in self.types.declared(node)]
+                for name in names or [text(field(node, "name"))]:
+                    found[name] = text(node)
+        return found
 
     def _members(self, body: Node) -> Iterator[layouts.Member]:
         for node in children(body):
@@ -417,6 +455,7 @@ class _Reader:
             value = _number(text(field(node, "value")))
             if value is not None:
                 name = text(field(node, "name"))
+                self._contained(node).append(constants.Member(name, value, line(node)))
                 constants.judge_constant(self.findings, name, value, line(node))
                 judge_offset_constant(self.findings, name, value, line(node))
         for node in self._each("enum_specifier"):
@@ -425,10 +464,18 @@ class _Reader:
             self._constant(node, field(node, "declarator"), field(node, "value"))
         for node in self._each("field_declaration"):
             self._constant(node, field(node, "declarator"), field(node, "default_value"))
+        for container, members in self.containers.items():
+            constants.judge_loose(self.findings, container, members)
+
+    def _contained(self, node: Node) -> list[constants.Member]:
+        """The constants of the type or the namespace that a constant belongs to."""
+        outer = next((each for each in ancestors(node) if each.type in _CONTAINERS), None)
+        return self.containers.setdefault(text(field(outer, "name")), [])
 
     def _constant(self, node: Node, name: Optional[Node], value: Optional[Node]) -> None:
         number = self._evaluate(value)
         if number is not None and name is not None and name.type in _PLAIN_NAMES:
+            self._contained(node).append(constants.Member(text(name), number, line(node)))
             constants.judge_constant(self.findings, text(name), number, line(node))
             judge_offset_constant(self.findings, text(name), number, line(node))
 
@@ -479,7 +526,7 @@ class _Reader:
     def _struct_measured(self, written: str) -> Optional[Struct]:
         name = written.split(" ")[-1]
         struct, exact = naming.struct_mirrored(name, self.findings.table)
-        return struct if exact or name in self.mirrored else None
+        return self.mirrored.get(name) or (struct if exact else None)
 
 
 def _without_noise(source: bytes) -> bytes:
@@ -534,6 +581,10 @@ _SAYING = word_set(
     "log logi logw loge logd logf print printf fprintf snprintf error warn warning debug info "
     "trace fatal expect assert test fail throw perror puts runtime what message"
 )
+_BODIES = ("struct_specifier", "class_specifier", "enum_specifier")
+_CONTAINERS = ("struct_specifier", "class_specifier", "namespace_definition")
+# Of C++ types that no structure of C holds.
+_OWNING = re.compile("std::|[Ss]tring|[Oo]ptional|vector|_ptr|QString|absl::")
 _PLAIN_NAMES = ("identifier", "field_identifier")
 _DECLARATORS = (
     *FUNCTION_DECLARATORS,

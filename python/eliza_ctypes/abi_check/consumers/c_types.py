@@ -116,6 +116,8 @@ class Types:
         self.table = table
         self.aliases: dict[str, Shape] = {}
         self.enums: dict[str, Type] = {}
+        self.structs: set[str] = set(table.structs)
+        """Structures that are passed by their address only: those of more than one field."""
         self.variables: dict[str, list[Shape]] = {}
         """The variables and members of each name."""
 
@@ -173,7 +175,8 @@ class Types:
             base = field(node, "base")
             return spelled(text(base))._replace(written=written) if base else self._enum(written)
         if node.type == "struct_specifier":
-            return Type(written, None, doubt="a structure by value")
+            by_value = text(field(node, "name")) in self.structs
+            return Type(written, None, doubt="a structure by value", by_value=by_value)
         alias = self._alias(written)
         if alias is not None:
             if alias.how != "base":
@@ -184,6 +187,8 @@ class Types:
             return self.enums[name]._replace(written=written)
         if name in self.table.callbacks:
             return Type(written, Kind.POINTER)
+        if name in self.structs:
+            return Type(written, None, doubt="a structure by value", by_value=True)
         return spelled(written)
 
     def _enum(self, written: str) -> Type:

@@ -51,8 +51,45 @@ def judge_members(findings: Findings, container: str, members: Sequence[Member])
         for member, known in meant:
             name = f"{container}.{member.name}"
             _judge(findings, name, known, member.value, member.line)
+    elif not meant:
+        judge_loose(findings, container, members)
     for member in members:
         judge_constant(findings, member.name, member.value, member.line)
+
+
+def judge_loose(findings: Findings, container: str, members: Sequence[Member]) -> None:
+    """Judge constants such as ``ERR_CANCELLED`` that nothing around them calls the ABI's.
+
+    They count as its constants where most of those beside them are, by name and by value.
+    """
+    for beside in (members, [member for member in members if naming.is_error(member.name)]):
+        meant = [
+            (member, known)
+            for member in beside
+            if naming.constant_named(member.name, findings.table) is None
+            for known in [naming.constant_meant(member.name, findings.table)]
+            if known is not None
+        ]
+        if 2 * len(meant) > len(beside):
+            break
+    else:
+        return
+    wanted = findings.table.constants
+    right = [known for member, known in meant if member.value == wanted[known]]
+    # Everything that is in order is 0, also elsewhere.
+    telling = sum(wanted[known] != 0 for known in right)
+    if telling > 1 and 2 * len(right) > len(meant):
+        for member, known in meant:
+            name = f"{container}.{member.name}" if container else member.name
+            _judge(findings, name, known, member.value, member.line)
+    elif telling:
+        for member, known in meant:
+            if member.value != wanted[known]:
+                findings.cannot_judge(
+                    f"{member.name} is {member.value}; whether {known} is meant, "
+                    f"{wanted[known]}, is not clear",
+                    member.line,
+                )
 
 
 def judge_size(findings: Findings, struct: Struct, size: int, line: int, name: str) -> None:

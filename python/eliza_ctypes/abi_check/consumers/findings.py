@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from typing import Hashable, NamedTuple
+import re
+from typing import Hashable, Mapping, NamedTuple
 
 from ..report import Finding, Report
-from ..table import Table
+from ..table import Struct, Table
 from . import naming
+
+# Behind a known name: of a later version, or of something beside it, and no misspelling.
+_ADDITION = re.compile(r"_\w+|v?\d+")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class _Unknown(NamedTuple):
@@ -25,6 +31,11 @@ class Findings:
         self.report = report
         self.topics = naming.topics(source)
         """The structures that the source is about."""
+        self.own_structs = frozenset(
+            name for name in table.structs if name.encode() in _COMMENT.sub(b"", source)
+        )
+        """The table's structures that the source itself uses by their names."""
+        self._roles: dict[str, str] = {}
         self._said: set[Finding] = set()
         self._counted: dict[str, set[Hashable]] = {}
         self._groups: set[Hashable] = set()
@@ -57,9 +68,10 @@ class Findings:
     def bound(
         self, name: str, line: int, group: Hashable = None, is_looked_up: bool = False
     ) -> bool:
-        """Judge that a bound name exists. Names in one group belong to one library.
+        """Judge that a bound name exists. Names in one group are bound alike, from one library.
 
-        A name that is only looked up, as a string, may be the name of anything else.
+        A name that is only looked up, as a string, may be the name of anything else; in no group,
+        it may also be there or not.
         """
         if name in self.table.functions:
             self._groups.add(group)
@@ -67,6 +79,37 @@ class Findings:
         if name not in self.table.callbacks and name not in self.table.structs:
             self._unknown.append(_Unknown(name, line, group, is_looked_up))
         return False
+
+    def stands_for(self, written: str, c_type: str) -> None:
+        """Note that a type is written where the table says ``c_type``."""
+        meant = c_type.replace("const ", "").rstrip("* ")
+        if meant in self.table.structs or meant in self.table.callbacks:
+            for name in _IDENTIFIER.findall(written):
+                self._roles.setdefault(name, meant)
+
+    def follow(self, aliases: Mapping[str, str]) -> None:
+        """Note what the types are made of that were noted by such a name."""
+        pending = [name for name in aliases if name in self._roles or name in self.table.structs]
+        seen = set(pending)
+        while pending:
+            name = pending.pop()
+            written = aliases[name]
+            self.stands_for(written, self._roles.get(name, name))
+            inner = set(_IDENTIFIER.findall(written)) & set(aliases) - seen
+            seen |= inner
+            pending += inner
+
+    def struct_passed(self, name: str) -> Struct | None:
+        """The structure that a type of this name is passed as, to a function or to a callback."""
+        role = self._roles.get(name, "")
+        if role in self.table.callbacks:
+            role = self.table.callbacks[role].parameters[0].type.replace("const ", "").rstrip("* ")
+        return self.table.structs.get(role)
+
+    def callback_passed(self, name: str) -> str | None:
+        """The callback that a type of this name is passed as."""
+        role = self._roles.get(name)
+        return role if role in self.table.callbacks else None
 
     def finish(self) -> None:
         for unknown in self._unknown:
@@ -93,14 +136,19 @@ class Findings:
         message = f"{name} is not exported by ABI {self.table.version}"
         near = self._near(name)
         ours = name.startswith("eliza_inference_")
-        if near or group in self._groups or (ours and group is None):
+        among_known = group is not None and group in self._groups
+        if near or among_known or (ours and group is None and not is_looked_up):
             self.problem(message + near, line)
         elif ours:
-            self.cannot_judge(f"{message}, and is bound apart from what is", line)
+            how = "looked up alone" if group is None else "bound apart from what is"
+            self.cannot_judge(f"{message}, and is {how}", line)
         elif not is_looked_up:
             self.cannot_judge(f"{name} is no function of {self.table.library}", line)
 
     def _near(self, name: str) -> str:
+        known = [each for each in self.table.functions if name.startswith(each)]
+        if any(_ADDITION.fullmatch(name, len(each)) for each in known):
+            return ""
         near = difflib.get_close_matches(name, self.table.functions, 1, 0.95)
         return f"; did you mean {near[0]}?" if near else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, Optional
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 from ..table import Kind
 from . import constants, layouts, naming
@@ -10,7 +10,7 @@ from .findings import Findings
 from .java_memory import judge_accesses
 from .java_values import Environment, Values, last_name
 from .offsets import Row, judge_offset_constant, judge_rows
-from .signatures import LONG_DOUBT, Binding, Type, judge_function, judge_looked_up
+from .signatures import LONG_DOUBT, Binding, Type, judge_call, judge_function, judge_looked_up
 from .syntax import ancestors, child, children, field, line, of_type, parse, text, walk, word_set
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ def check(findings: Findings, source: bytes) -> None:
     judge_accesses(findings, root, reader.values)
 
 
+class _Handle(NamedTuple):
+    function: str
+    """Empty if its arguments are not those of one function."""
+    scope: Node
+
+
 class _Reader:
     def __init__(self, findings: Findings, root: Node) -> None:
         self.findings = findings
@@ -64,6 +70,8 @@ class _Reader:
             if node.type in _KEPT:
                 self.nodes.setdefault(node.type, []).append(node)
         self.values = Values(self.nodes)
+        self.handles: dict[str, list[_Handle]] = {}
+        """What the variables and fields of each name hold, also as an address."""
         self.methods: dict[str, list[Node]] = {}
         for node in self._each("method_declaration"):
             self.methods.setdefault(text(field(node, "name")), []).append(node)
@@ -84,6 +92,7 @@ class _Reader:
             self._struct_layout(node)
         for node in self._each("class_declaration"):
             self._jna_structure(node)
+        self._handle_calls()
         self._field_calls()
         self._constants()
 
@@ -107,12 +116,14 @@ class _Reader:
             name = self._completed(helper, names)
             if name is None:
                 return
-        group = text(field(call, "object")) or _called(call)
+        called = _called(call)
+        group = None if naming.finds_or_not(called) and not _is_needed(call) else called
         binding = self._binding(node, call)
         if binding is None and helper is not None and names is not None:
             binding = self._binding_of_helper(helper, names, line(node))
         if binding is None and not naming.looks_up(_called(call)):
             return
+        self._hold(node, "" if _is_curried(call) or _is_curried(helper) else name)
         why = "its FunctionDescriptor is not clear"
         judge_looked_up(self.findings, name, binding, line(node), group, why)
 
@@ -211,6 +222,75 @@ class _Reader:
         if target is not None and target.type == "array_initializer":
             return list(children(target))
         return [node]
+
+    # ------------------------------------------------------------------ calls of handles
+
+    def _hold(self, node: Node, function: str) -> None:
+        """Note the variable or field that gets what an expression makes of a function's name."""
+        for outer in ancestors(node):
+            target = None
+            if outer.type == "variable_declarator":
+                target = field(outer, "name")
+            elif outer.type == "assignment_expression":
+                target = field(outer, "left")
+            if target is not None:
+                if _is_curried(outer):
+                    function = ""
+                scopes = _BODIES if outer.type == "variable_declarator" else ("class_body",)
+                scope = next((each for each in ancestors(outer) if each.type in scopes), outer)
+                self.handles.setdefault(last_name(target), []).append(_Handle(function, scope))
+            if target is not None or outer.type in _STATEMENTS:
+                return
+
+    def _handle_calls(self) -> None:
+        for call in self._each("method_invocation"):
+            symbol = next(iter(children(field(call, "arguments"))), None)
+            if _called(call) == "downcallHandle" and symbol is not None:
+                held = self._held(symbol)
+                if held is not None:
+                    self._hold(call, held)
+        unclear = []
+        for call in self._each("method_invocation"):
+            if _called(call) in _INVOKING and self.handles:
+                function = self._held(field(call, "object"))
+                listed = _called(call) == "invokeWithArguments"
+                if function and not listed:
+                    count = len(children(field(call, "arguments")))
+                    judge_call(self.findings, function, count, line(call))
+                elif function is not None:
+                    unclear.append(call)
+        if unclear:
+            self.findings.cannot_judge(
+                f"cannot tell which functions are called through handles, {len(unclear)} times",
+                line(unclear[0]),
+            )
+
+    def _held(self, node: Optional[Node]) -> Optional[str]:
+        """The function that a handle calls; empty if that is not clear, None for no function."""
+        while node is not None and node.type in ("parenthesized_expression", "cast_expression"):
+            node = children(node)[-1]
+        if node is None:
+            return None
+        if node.type == "method_invocation":
+            strings = [self.values.evaluate(each) for each in of_type(node, "string_literal")]
+            named = {each for each in strings if each in self.findings.table.functions}
+            return str(named.pop()) if len(named) == 1 and not _is_curried(node) else ""
+        name = last_name(node)
+        around = [each for each in ancestors(node) if each.type in _METHODS]
+        if node.type == "identifier" and any(_has_parameter(each, name) for each in around):
+            return ""
+        held = self.handles.get(name, [])
+        if node.type == "identifier":
+            reach = [each for each in held if _holds(each.scope, node)]
+            nearest = max((each.scope.start_byte for each in reach), default=0)
+            held = [each for each in reach if each.scope.start_byte == nearest]
+        functions = {each.function for each in held}
+        if functions:
+            return functions.pop() if len(functions) == 1 else ""
+        # A variable that gets a handle of anything else, or from a table of handles.
+        made = self.values.definition(node)
+        made_of = next(of_type(made, "string_literal"), None) if made is not None else None
+        return None if made_of is not None else ""
 
     # ------------------------------------------------------------------ JNA and JNI
 
@@ -376,11 +456,39 @@ _KEPT = word_set("""
     """)
 _CALLS = ("method_invocation", "object_creation_expression", "annotation")
 _TYPES = ("class_declaration", "interface_declaration", "enum_declaration", "record_declaration")
+_BODIES = ("block", "constructor_body", "class_body", "interface_body")
+_METHODS = ("method_declaration", "constructor_declaration", "lambda_expression")
+_INVOKING = ("invoke", "invokeExact", "invokeWithArguments")
+# What makes a handle of other parameters than the function's.
+_CURRYING = word_set("""
+    asCollector asSpreader bindTo captureCallState collectArguments dropArguments filterArguments
+    foldArguments insertArguments permuteArguments
+    """)
 _FIELDS = ("field_declaration", "constant_declaration")
 
 
 def _called(call: Node) -> str:
     return text(field(call, "name") or field(call, "type"))
+
+
+def _is_curried(node: Optional[Node]) -> bool:
+    return node is not None and any(word in text(node) for word in _CURRYING)
+
+
+def _has_parameter(method: Node, name: str) -> bool:
+    parameters = field(method, "parameters")
+    if parameters is None:
+        return False
+    return any(text(each) == name for each in of_type(parameters, "identifier"))
+
+
+def _holds(scope: Node, node: Node) -> bool:
+    return scope.start_byte <= node.start_byte and node.end_byte <= scope.end_byte
+
+
+def _is_needed(call: Node) -> bool:
+    """Whether a lookup that finds nothing is an error here."""
+    return call.parent is not None and _called(call.parent) in ("orElseThrow", "get")
 
 
 def _takes(method: Node, count: int) -> bool:

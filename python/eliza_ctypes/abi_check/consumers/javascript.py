@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Hashable, Mapping, Optional
 
 from ..table import Kind, Struct
 from . import constants, layouts, naming
@@ -10,6 +10,7 @@ from .c_types import Function, Types, parsed_prototype, parsed_type, spelled
 from .findings import Findings
 from .javascript_memory import judge_accesses
 from .javascript_values import (
+    FUNCTIONS,
     Array,
     External,
     Object,
@@ -59,6 +60,8 @@ class _Reader:
         self.program = program
         self.types = Types(findings.table)
         self.types.enums.update((name, Type(name, Kind.POINTER)) for name in _KOFFI_STRINGS)
+        self.aliases: dict[str, str] = {}
+        """What koffi's types of each name, also of variables, are made of."""
         self.bound: set[str] = set()
         """The names that this source binds itself."""
         self.read_strings: set[int] = set()
@@ -79,6 +82,7 @@ class _Reader:
             for ref in self.program.nodes.get(kind, []):
                 self._string(ref)
         self._calls()
+        self._types_of_parameters()
         self._constants()
 
     # ------------------------------------------------------------------ symbol tables
@@ -204,6 +208,7 @@ class _Reader:
         value = self.program.value(ref) if isinstance(ref, Ref) else ref
         if isinstance(value, str):
             kind = _KINDS.get(value) or _NAPI_KINDS.get(value) or spelled(value).kind
+            kind = Kind.POINTER if value.endswith("*") else kind
             return Type(written, kind, signed=not value.startswith("u"))
         if isinstance(value, External) and value.last == "refType()":
             return Type(written, Kind.POINTER)
@@ -244,17 +249,46 @@ class _Reader:
     # ------------------------------------------------------------------ koffi
 
     def _koffi_types(self) -> None:
-        """Take in the types that are registered by a name, and judge structures and callbacks."""
-        for call in self.program.calls.get("struct", []):
-            self._koffi_struct(call)
-        for call in self.program.calls.get("proto", []):
-            self._koffi_callback(call)
+        """Take in the types that are registered by a name."""
+        for how in ("struct", "proto"):
+            for call in self.program.calls.get(how, []):
+                arguments = self.program.arguments(call)
+                name = self.program.value(arguments[0]) if arguments else None
+                if how == "struct" and isinstance(name, str):
+                    fields = children(arguments[-1].node)
+                    self.types.structs.update({name} if len(fields) > 1 else ())
+                elif how == "proto" and isinstance(name, str):
+                    name = self._koffi_callback(call)[0]
+                    self.types.enums[name] = Type(name, Kind.POINTER)
+                self._alias(self.program.label(call.node), name)
         for how in ("pointer", "alias", "enumeration", "disposable"):
             for call in self.program.calls.get(how, []):
                 arguments = self.program.arguments(call)
                 name = self.program.value(arguments[0]) if arguments else None
                 if isinstance(name, str) and name.isidentifier() and len(arguments) > 1:
                     self.types.enums[name] = self._koffi_registered(how, arguments[1])
+                    self._alias(name, text(arguments[1].node))
+                if arguments:
+                    self._alias(self.program.label(call.node), text(arguments[0].node))
+
+    def _alias(self, name: str, written: Any) -> None:
+        if name and isinstance(written, str):
+            self.aliases.setdefault(name, written)
+
+    def _types_of_parameters(self) -> None:
+        """Judge structures and callbacks, after the functions that say which ones they are."""
+        self.findings.follow(self.aliases)
+        for call in self.program.calls.get("struct", []):
+            self._koffi_struct(call)
+        for name, calls in self.program.calls.items():
+            if name != "struct" and "struct" in name.lower():
+                for call in calls:
+                    self._struct_type(call)
+        for ref in self.program.nodes.get("new_expression", []):
+            if "struct" in last_name(field(ref.node, "constructor")).lower():
+                self._struct_type(ref)
+        for call in self.program.calls.get("proto", []):
+            self._koffi_prototype_of_callback(call)
 
     def _koffi_registered(self, how: str, target: Ref) -> Type:
         if how == "pointer":
@@ -264,7 +298,13 @@ class _Reader:
     def _koffi_function(self, call: Ref) -> None:
         arguments = self.program.arguments(call)
         values = [self.program.value(argument) for argument in arguments]
-        group = text(field(field(call.node, "function"), "object"))
+        callee = field(call.node, "function")
+        # In a try statement of its own a declaration may fail.
+        tried = next(
+            (e for e in ancestors(call.node) if e.type in ("try_statement", *FUNCTIONS)), None
+        )
+        alone = tried is not None and tried.type == "try_statement"
+        group = tried.id if tried is not None and alone else text(field(callee, "object"))
         for argument, value in zip(arguments, values):
             if isinstance(value, str) and "(" in value and "eliza_" in value:
                 self._consume(argument)
@@ -287,7 +327,7 @@ class _Reader:
         self.bound.add(values[at])
         judge_function(self.findings, values[at], binding, group)
 
-    def _koffi_prototype(self, prototype: str, written: Ref, group: str) -> None:
+    def _koffi_prototype(self, prototype: str, written: Ref, group: Hashable) -> None:
         at = line(written.node)
         found = parsed_prototype(_without_markers(prototype), self.types, at)
         if found is None:
@@ -298,13 +338,14 @@ class _Reader:
         if naming.is_abi_name(name):
             judge_function(self.findings, name, _binding(function, at), group)
 
-    def _koffi_callback(self, call: Ref) -> None:
+    def _koffi_callback(self, call: Ref) -> tuple[str, Optional[Binding]]:
+        """The name and the signature of a prototype of a callback, as far as it is read."""
         values = [self.program.value(argument) for argument in self.program.arguments(call)]
         if not values or not isinstance(values[0], str):
-            return
+            return "", None
         where = line(call.node)
         if "(" in values[0]:
-            found = parsed_prototype(_without_markers(values[0]), self.types)
+            found = parsed_prototype(_without_markers(values[0]), self.types, where)
             name, binding = found[0] if found else "", _binding(found[1], where) if found else None
         else:
             arguments = self.program.arguments(call)
@@ -312,28 +353,64 @@ class _Reader:
             if len(values) == 3 and isinstance(values[2], Array) and values[2].complete:
                 parameters = [self._koffi_type(item) for item in values[2].items]
                 binding = Binding(self._koffi_type(arguments[1]), parameters, where)
-        self.types.enums[name] = Type(name, Kind.POINTER)
-        callback = naming.callback_hinted(name, self.findings.table)
-        if callback is not None and binding is not None:
+        return name, binding
+
+    def _koffi_prototype_of_callback(self, call: Ref) -> None:
+        name, binding = self._koffi_callback(call)
+        names = [each for each in (name, self.program.label(call.node)) if each]
+        passed = [self.findings.callback_passed(each) for each in names]
+        hinted = [naming.callback_hinted(each, self.findings.table) for each in names]
+        callback = next((each for each in (*passed, *hinted) if each is not None), None)
+        if callback is None or binding is None:
+            self._unreadable(f"which callback {' or '.join(names[:1]) or 'this'} is", call.node)
+        else:
             judge_callback(self.findings, callback, binding)
 
     def _koffi_struct(self, call: Ref) -> None:
         values = [self.program.value(argument) for argument in self.program.arguments(call)]
         fields = next((value for value in values if isinstance(value, Object)), None)
         name = values[0] if values and isinstance(values[0], str) else self.program.label(call.node)
-        struct, exact = naming.struct_mirrored(name, self.findings.table)
-        if fields is None or struct is None:
+        if fields is not None:
+            self._struct(name, fields, self._koffi_type, call.node)
+
+    def _struct_type(self, call: Ref) -> None:
+        """``StructType({ .. })`` of ref-struct, and whatever else defines structures by fields."""
+        for argument in self.program.arguments(call):
+            value = self.program.value(argument)
+            if isinstance(value, Array):
+                value = self._pairs(value)
+            # Of types, and not of values.
+            if isinstance(value, Object) and any(
+                self._type(each).kind is not None for each in value.entries.values()
+            ):
+                name = self.program.label(call.node) or last_name(field(call.node, "function"))
+                self._struct(name, value, self._type, call.node)
+
+    def _pairs(self, listed: Array) -> Object:
+        """``[["max_tokens", "int32"], ..]`` as an object."""
+        made = Object(complete=listed.complete)
+        for item in listed.items:
+            pair = self.program.value(item)
+            name = self._name_in_row(pair)
+            if isinstance(pair, Array) and len(pair.items) == 2 and name:
+                made.entries[name] = pair.items[1]
+                made.lines[name] = line(item.node)
+        return made
+
+    def _struct(
+        self, name: str, fields: Object, type_of: Callable[[Any], Type], node: Node
+    ) -> None:
+        mirror = layouts.mirrored(self.findings, name, list(fields.entries), line(node), True)
+        if mirror is None:
             return
-        if not exact and not _names_fields(struct, fields.entries):
+        if not fields.complete:
+            self._unreadable(f"all fields of {name}", node)
             return
         members = [
-            layouts.Member(key, self._koffi_type(value), fields.lines.get(key, line(call.node)))
+            layouts.Member(key, type_of(value), fields.lines.get(key, line(node)))
             for key, value in fields.entries.items()
         ]
-        if not fields.complete:
-            self._unreadable(f"all fields of {name}", call.node)
-            return
-        layouts.judge_layout(self.findings, struct, members, line(call.node), name)
+        layouts.judge_layout(self.findings, mirror.struct, members, line(node), name)
 
     def _koffi_type(self, ref: Any) -> Type:
         if not isinstance(ref, Ref):
@@ -345,6 +422,8 @@ class _Reader:
             callee, arguments = last_name(field(call, "function")), self.program.arguments(node)
             if callee in _KOFFI_POINTERS | {"proto"}:
                 return Type(written, Kind.POINTER)
+            if callee == "struct":
+                return Type(written, None, doubt="a structure by value", by_value=True)
             if callee in _KOFFI_WRAPPERS and arguments:
                 return self._koffi_type(arguments[0])._replace(written=written)
             return Type(written)
@@ -399,12 +478,33 @@ class _Reader:
     def _calls(self) -> None:
         for name, calls in self.program.calls.items():
             for call in calls:
-                called = name if naming.is_abi_name(name) else self._aliased(name, call)
-                if called and (called is not name or self._is_symbol(name, call)):
-                    self._call(called, call)
+                callee = call.at(unwrap(field(call.node, "function") or call.node))
+                called = self._reached(name, callee)
+                if called:
+                    self._call(called, call, children(field(call.node, "arguments")))
+        for ref in self.program.nodes.get("member_expression", []):
+            if last_name(ref.node) == "async":
+                self._asynchronous(ref)
 
-    def _call(self, name: str, call: Ref) -> None:
-        arguments = children(field(call.node, "arguments"))
+    def _asynchronous(self, ref: Ref) -> None:
+        """``f.async(.., callback)`` of koffi and of ffi-napi."""
+        target, parent = field(ref.node, "object"), ref.node.parent
+        name = "" if target is None else self._reached(last_name(target), ref.at(unwrap(target)))
+        if not name:
+            return
+        callee = field(parent, "function") if parent is not None else None
+        if parent is not None and callee is not None and callee.id == ref.node.id:
+            self._call(name, ref.at(parent), children(field(parent, "arguments"))[:-1])
+        else:
+            self._unreadable(f"how many arguments {name}.async is called with", ref.node)
+
+    def _reached(self, name: str, callee: Ref) -> str:
+        """The function of the ABI that an expression of this last name is, or nothing."""
+        if naming.is_abi_name(name) and self._is_symbol(name, callee):
+            return name
+        return self._aliased(name, callee)
+
+    def _call(self, name: str, call: Ref, arguments: list[Node]) -> None:
         if name not in self.findings.table.functions:
             if name not in self.bound:
                 self.findings.bound(name, line(call.node))
@@ -413,20 +513,25 @@ class _Reader:
             self._unreadable(f"how many arguments {name} is called with", call.node)
         elif not any(each.has_error for each in arguments):
             judge_call(self.findings, name, len(arguments), line(call.node))
+            for each, parameter in zip(arguments, self.findings.table.functions[name].parameters):
+                made = self.program.definition(call.at(each)).node
+                if last_name(field(made, "function")) == "register":
+                    written = text(children(field(made, "arguments"))[-1])
+                    self.findings.stands_for(written, parameter.type)
 
-    def _aliased(self, name: str, call: Ref) -> str:
-        """The function of the ABI that a constant of another name holds."""
-        callee = unwrap(field(call.node, "function") or call.node)
+    def _aliased(self, name: str, ref: Ref) -> str:
+        """The function of the ABI that a constant holds."""
+        callee = ref.node
         if not name or callee.type not in ("identifier", "member_expression"):
             return ""
-        if callee.type == "identifier" and call.scope.find(name) is None:
+        if callee.type == "identifier" and ref.scope.find(name) is None:
             return ""
-        held = unwrap(self.program.definition(call.at(callee)).node)
+        held = unwrap(self.program.definition(ref).node)
         if held.type == "call_expression" and last_name(field(held, "function")) in _KOFFI_DECLARES:
-            return self._declared_by(call.at(held))
+            return self._declared_by(ref.at(held))
         if held.type == "member_expression" and naming.is_abi_name(last_name(held)):
-            return last_name(held) if self._keeps_symbols(call.at(held)) else ""
-        declaration = call.scope.find(name) if callee.type == "identifier" else None
+            return last_name(held) if self._keeps_symbols(ref.at(held)) else ""
+        declaration = ref.scope.find(name) if callee.type == "identifier" else None
         if declaration is not None and declaration.path and declaration.node is not None:
             original = str(declaration.path[-1])
             source = Ref(declaration.node, declaration.scope)
@@ -444,16 +549,16 @@ class _Reader:
                 return value
         return ""
 
-    def _is_symbol(self, name: str, call: Ref) -> bool:
-        """Whether a call of ``x.name`` or ``name`` reaches the library, not a wrapper."""
-        callee = unwrap(field(call.node, "function") or call.node)
+    def _is_symbol(self, name: str, ref: Ref) -> bool:
+        """Whether ``x.name`` or ``name`` is the library's, and no wrapper."""
+        callee = ref.node
         if callee.type == "identifier":
-            declaration = call.scope.find(name)
+            declaration = ref.scope.find(name)
             if declaration is None or declaration.node is None or not declaration.path:
                 return False
             return self._is_symbols(Ref(declaration.node, declaration.scope))
         own = self.program.members.get(name, [])
-        return self._keeps_symbols(call.at(callee)) or (name in self.bound and not own)
+        return self._keeps_symbols(ref) or (name in self.bound and not own)
 
     def _keeps_symbols(self, member: Ref) -> bool:
         target = field(member.node, "object")
@@ -481,6 +586,7 @@ class _Reader:
         for ref in self.program.nodes.get("variable_declarator", []):
             name = text(field(ref.node, "name"))
             self._constant(name, field(ref.node, "value"), ref)
+        self._loose_constants()
         for ref in self.program.nodes.get("enum_declaration", []):
             members = self.program.enumeration(ref)
             self._members(text(field(ref.node, "name")), members)
@@ -502,12 +608,26 @@ class _Reader:
             constants.judge_constant(self.findings, name, number, line(ref.node))
             judge_offset_constant(self.findings, name, number, line(ref.node))
 
+    def _loose_constants(self) -> None:
+        """``const ERR_CANCELLED = -7`` outside of any container."""
+        found = []
+        for ref in self.program.nodes.get("variable_declarator", []):
+            name, value = text(field(ref.node, "name")), field(ref.node, "value")
+            known = naming.constant_meant(name, self.findings.table) is not None
+            if value is not None and (known or naming.is_error(name)):
+                number = _whole(self.program.value(ref.at(value)))
+                if number is not None:
+                    found.append(constants.Member(name, number, line(ref.node)))
+        constants.judge_loose(self.findings, "", found)
+
     def _may_hold_constants(self, label: str, node: Node) -> bool:
         if naming.is_offset_name(label) or set(naming.words(label)) & {"eliza", "eli"}:
             return True
         keys = [property_name(field(each, "key")) for each in children(node) if each.type == "pair"]
         table = self.findings.table
-        return any(naming.constant_named(k, table) or _is_field(k, table.structs) for k in keys)
+        if any(naming.constant_named(k, table) or _is_field(k, table.structs) for k in keys):
+            return True
+        return sum(naming.constant_meant(k, table) is not None for k in keys) > 1
 
     def _members(self, container: str, members: Object) -> None:
         numbers = {
@@ -633,12 +753,6 @@ def _may_be_constant(name: str, findings: Findings) -> bool:
 
 def _is_field(name: str, structs: Mapping[str, Struct]) -> bool:
     return any(naming.field_named(name, struct) is not None for struct in structs.values())
-
-
-def _names_fields(struct: Struct, names: Any) -> bool:
-    """Whether most of the names are fields of the structure."""
-    known = [name for name in names if naming.field_named(name, struct) is not None]
-    return bool(known) and 2 * len(known) >= len(names)
 
 
 def _whole(value: Any) -> Optional[int]:

@@ -23,6 +23,58 @@ class Member(NamedTuple):
     """Where the consumer says so; else it follows from the fields before by C's rules."""
 
 
+class Mirror(NamedTuple):
+    """Which structure of the table a consumer's structure is a copy of."""
+
+    struct: Struct
+    certain: bool
+    """Whether by its whole name or by where it is passed; else by what its fields are called."""
+
+
+def mirrored(
+    findings: Findings, name: str, fields: Sequence[str], line: int, is_for_c: bool
+) -> Optional[Mirror]:
+    """The structure that one of this name, with these fields, is a copy of.
+
+    ``is_for_c`` says that the source holds it as C does; else it may be a consumer's own options.
+    """
+    similar, exact = naming.struct_mirrored(name, findings.table)
+    if similar is not None and exact:
+        return Mirror(similar, True)
+    passed = findings.struct_passed(name)
+    if passed is not None and name not in ("void", "c_void"):
+        if names_most(passed, fields):
+            return Mirror(passed, True)
+        if fields:
+            why = f"its fields are not called as those of {passed.name}"
+            not_judged(findings, name, why, line)
+        return None
+    if similar is not None:
+        return Mirror(similar, False) if names_most(similar, fields) else None
+    for struct in findings.table.structs.values():
+        known = {naming.field_named(each, struct) for each in fields} - {None}
+        many = len(known) >= _MANY or 2 * len(known) > len(struct.fields)
+        # Where the structure itself is used, one of like fields is no copy that anything gets.
+        used = is_for_c or struct.name not in findings.own_structs
+        if many and used and names_most(struct, fields):
+            return Mirror(struct, False)
+    return None
+
+
+def not_judged(findings: Findings, name: str, why: str, line: int) -> None:
+    findings.cannot_judge(f"the structure {name} is not judged: {why}", line)
+
+
+_MANY = 10
+"""Fields of one structure, in a structure of any other name."""
+
+
+def names_most(struct: Struct, fields: Sequence[str]) -> bool:
+    """Whether at least half of a structure's fields are called as those of the table's."""
+    known = [each for each in fields if naming.field_named(each, struct) is not None]
+    return bool(known) and 2 * len(known) >= len(fields)
+
+
 def judge_layout(
     findings: Findings, struct: Struct, members: Sequence[Member], line: int, written: str
 ) -> None:

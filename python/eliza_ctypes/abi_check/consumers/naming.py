@@ -38,7 +38,9 @@ _NEUTRAL = _AFFIXES | word_set("""
 _OFFSET_WORDS = frozenset({"off", "offs", "offset", "offsets"})
 _SIZE_WORDS = frozenset({"size", "sizeof", "bytes", "len", "length"})
 _HOLDERS = word_set("pointer ptr addr address buf buffer bytes c cstr cstring str string")
-_CONSTANT_AFFIXES = word_set("code eli eliza err error inference k status")
+_CONSTANT_AFFIXES = word_set("code e eli eliza err error inference k llm rc result ret status")
+_OURS = frozenset({"eliza", "eli"})
+_ERRORS = frozenset({"err", "error"})
 
 _LOOKUPS = word_set(
     """
@@ -46,6 +48,7 @@ _LOOKUPS = word_set(
     of optional proc procedure require resolve sym symbol symbols
     """
 )
+_FINDERS = word_set("dlfunc dlsym dlvsym find get getprocaddress lookup sym symbol")
 _LIBRARIES = word_set("addon dll dlopen library module plugin")
 _SYNONYMS = {"invalidargument": "invalidarg", "outofmemory": "oom", "canceled": "cancelled"}
 
@@ -174,6 +177,11 @@ def looks_up(name: str) -> bool:
     return bool(by_name) and not found & _LIBRARIES
 
 
+def finds_or_not(name: str) -> bool:
+    """Whether a function of this name itself says that a symbol is missing, and goes on."""
+    return name.lower() in _FINDERS
+
+
 def callback_hinted(name: str, table: Table) -> str | None:
     """The callback that a variable, a type or a function of this name is about."""
     found = frozenset(words(name))
@@ -190,10 +198,17 @@ def constant_named(name: str, table: Table) -> str | None:
 
 def constant_in(container: str, name: str, table: Table) -> str | None:
     """The constant that a member of an enumeration or object such as ``ElizaStatus`` may mean."""
-    if not frozenset(words(container)) & {"eliza", "eli"}:
-        return None
+    return constant_meant(name, table) if _OURS & frozenset(words(container)) else None
+
+
+def constant_meant(name: str, table: Table) -> str | None:
+    """The constant that a name such as ``ERR_CANCELLED`` or ``cancelled`` may mean."""
     core = _constant_core(name)
     return next((each for each in table.constants if core and _constant_core(each) == core), None)
+
+
+def is_error(name: str) -> bool:
+    return bool(_ERRORS & frozenset(words(name)))
 
 
 def _constant_core(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
-from ..table import Kind
+from ..table import Kind, Struct
 from . import constants, layouts, naming
 from .findings import Findings
 from .offsets import judge_offset, judge_offset_constant
@@ -71,6 +71,7 @@ class _Reader:
         self.fields: dict[str, list[Node]] = {}
         """The types of the fields of each name."""
         self.declared: set[str] = set()
+        self.mirrored: dict[str, Struct] = {}
         self.nodes: dict[str, list[Node]] = {}
         for node in walk(root):
             if node.type in _KEPT:
@@ -95,6 +96,7 @@ class _Reader:
             self._string(node)
         for node in self._each("call_expression"):
             self._call(node)
+        self.findings.follow({name: text(node) for name, node in self.aliases.items()})
         for node in self._each("struct_item"):
             self._struct(node)
         for node in self._each("macro_invocation", "binary_expression"):
@@ -220,7 +222,7 @@ class _Reader:
         called = _last_name(field(call, "function") or field(call, "macro"))
         if call is None or set(naming.words(called)) & _SAYING:
             return
-        group = text(field(field(call, "function"), "value")) or None
+        group = None if naming.finds_or_not(called) and not _is_needed(call) else called
         function = self._bound_type(around)
         calls = [field(each, "function") or field(each, "macro") for each in around]
         if function is None and not any(naming.looks_up(_last_name(each)) for each in calls):
@@ -270,22 +272,22 @@ class _Reader:
 
     def _struct(self, node: Node) -> None:
         name = text(field(node, "name"))
-        struct, _ = naming.struct_mirrored(name, self.findings.table)
-        if struct is None:
-            return
         members = [
             self._member(each)
             for each in children(field(node, "body"))
             if each.type == "field_declaration"
         ]
-        known = [each for each in members if naming.field_named(each.name, struct) is not None]
         is_c = any("C" in _words_of(each, "repr") for each in _attributes(node))
-        points = any(each.type.kind is Kind.POINTER for each in members)
-        if 2 * len(known) < len(members) or not members:
+        names = [each.name for each in members]
+        mirror = layouts.mirrored(self.findings, name, names, line(node), is_c)
+        if mirror is None or not layouts.names_most(mirror.struct, names):
             return
+        self.mirrored[name] = mirror.struct
+        # A reference, also to a slice, may be among a consumer's own options.
+        raw = any(each.type.written.startswith("*") for each in members)
         if is_c:
-            layouts.judge_layout(self.findings, struct, members, line(node), name)
-        elif points and all(each.type.kind is not None for each in members):
+            layouts.judge_layout(self.findings, mirror.struct, members, line(node), name)
+        elif mirror.certain or (raw and all(each.type.kind is not None for each in members)):
             self.findings.problem(
                 f"{name} has no #[repr(C)]: its fields may be in another order", line(node)
             )
@@ -308,19 +310,22 @@ class _Reader:
             return
         for match in _SIZE.finditer(whole):
             name = match.group(1).rsplit("::", 1)[-1]
-            struct, _ = naming.struct_mirrored(name, self.findings.table)
+            struct = self._struct_measured(name)
             if struct is not None:
                 where = line(node) + whole.count("\n", 0, match.start())
                 what = f"size_of::<{name}>()"
                 constants.judge_size(self.findings, struct, int(match.group(2)), where, what)
         for match in _OFFSET.finditer(whole):
             name = match.group(1).rsplit("::", 1)[-1]
-            struct, _ = naming.struct_mirrored(name, self.findings.table)
+            struct = self._struct_measured(name)
             known = naming.field_named(match.group(2), struct) if struct is not None else None
             if struct is not None and known is not None:
                 where = line(node) + whole.count("\n", 0, match.start())
                 what = f"offset_of!({name}, {match.group(2)})"
                 judge_offset(self.findings, struct, known, int(match.group(3)), what, where)
+
+    def _struct_measured(self, name: str) -> Optional[Struct]:
+        return self.mirrored.get(name) or naming.struct_mirrored(name, self.findings.table)[0]
 
     # ------------------------------------------------------------------ constants
 
@@ -345,7 +350,20 @@ _KEPT = word_set("""
     binary_expression call_expression const_item enum_item field_declaration function_item
     function_signature_item macro_invocation static_item string_literal struct_item type_item
     """)
+_UNWRAPPING = word_set("expect map_err ok_or ok_or_else unwrap with_context context")
 _CALLS = ("call_expression", "macro_invocation", "field_initializer")
+
+
+def _is_needed(call: Node) -> bool:
+    """Whether a lookup that finds nothing is an error here."""
+    for outer in ancestors(call):
+        if outer.type == "try_expression":
+            return True
+        if outer.type == "call_expression" and _last_name(field(outer, "function")) in _UNWRAPPING:
+            return True
+        if outer.type not in ("block", "call_expression", "field_expression", "unsafe_block"):
+            break
+    return False
 
 
 def _is_value(block: Node) -> bool:

@@ -21,6 +21,8 @@ class Type(NamedTuple):
     """Why it cannot be told."""
     line: int = 0
     """Where it is written, if that is known."""
+    by_value: bool = False
+    """Whether it is a structure itself, which the ABI passes nowhere."""
 
 
 class Binding(NamedTuple):
@@ -42,6 +44,7 @@ def judge_function(findings: Findings, name: str, binding: Binding, group: Hasha
         judge_name(findings, name, binding.line, group)
         return
     findings.count("functions", name)
+    note_types(findings, findings.table.functions[name], binding)
     _judge(findings, findings.table.functions[name], binding)
 
 
@@ -77,6 +80,7 @@ def judge_looked_up(
 
 def judge_callback(findings: Findings, name: str, binding: Binding) -> None:
     findings.count("# callback#", name)
+    note_types(findings, findings.table.callbacks[name], binding)
     _judge(findings, findings.table.callbacks[name], binding)
 
 
@@ -90,6 +94,12 @@ def judge_call(findings: Findings, name: str, count: int, line: int) -> None:
             f"the table has {_listed(signature)}",
             line,
         )
+
+
+def note_types(findings: Findings, signature: Signature, binding: Binding) -> None:
+    """Note which of the source's types are the structures and the callbacks of the table."""
+    for mine, parameter in zip(binding.parameters or (), signature.parameters):
+        findings.stands_for(mine.written, parameter.type)
 
 
 def _judge(findings: Findings, signature: Signature, binding: Binding) -> None:
@@ -139,7 +149,15 @@ def _judge_parameters(findings: Findings, signature: Signature, binding: Binding
     for position, (mine, parameter) in enumerate(zip(written, signature.parameters), 1):
         what = f"{signature.name}: parameter {position}"
         what += f" ({parameter.name})" if parameter.name else ""
-        if mine.kind is None:
+        if mine.by_value:
+            _say(
+                findings,
+                f"{what} is {mine.written}, a structure by value; "
+                f"the table says {parameter.type}, {_how(parameter.kind)}",
+                binding,
+                mine.line,
+            )
+        elif mine.kind is None:
             where = mine.line or binding.line
             findings.cannot_judge(f"{what}: the type {_doubtful(mine)}", where)
         elif not mine.kind.travels_as(parameter.kind) or _is_swapped(mine.kind, parameter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
-from ..table import Kind
+from ..table import Kind, Struct
 from . import constants, layouts, naming
 from .findings import Findings
 from .offsets import Row, judge_offset_constant, judge_rows
@@ -74,6 +74,7 @@ class _Reader:
         self.declared: set[str] = set()
         self.mirrored: set[str] = set()
         """The types that pointers to, or the layouts of, are spoken of."""
+        self.copies: dict[str, Struct] = {}
         self.nodes: dict[str, list[Node]] = {}
         for node in walk(root):
             if node.type in _KEPT:
@@ -100,6 +101,7 @@ class _Reader:
             self._string(node)
         for node in self._each("call_expression"):
             self._call(node)
+        self.findings.follow({name: text(node) for name, node in self.aliases.items()})
         for node in self._each("class_declaration"):
             self._class(node)
         for node in self._each("dictionary_literal"):
@@ -222,7 +224,8 @@ class _Reader:
         call = next((each for each in ancestors(node) if each.type == "call_expression"), None)
         if call is None or set(naming.words(called_name(call))) & _SAYING:
             return
-        group = text(next(iter(listed_arguments(call)), None))
+        called = called_name(call)
+        group = None if naming.finds_or_not(called) else called
         function = self._bound_type(node)
         around = [each for each in ancestors(node) if each.type == "call_expression"]
         if function is None and not any(naming.looks_up(called_name(each)) for each in around):
@@ -322,16 +325,20 @@ class _Reader:
         name = text(field(node, "name"))
         self._members(name, node)
         kind = text(field(node, "declaration_kind"))
-        struct, exact = naming.struct_mirrored(name, self.findings.table)
-        if kind != "struct" or struct is None:
+        if kind != "struct":
             return
         members = list(self._fields(node))
-        known = [each for each in members if naming.field_named(each.name, struct) is not None]
-        points = any(each.type.kind is Kind.POINTER for each in members) or name in self.mirrored
-        if 2 * len(known) < len(members) and not (exact and name in self.mirrored):
+        names = [each.name for each in members]
+        mirror = layouts.mirrored(self.findings, name, names, line(node), name in self.mirrored)
+        if mirror is None:
             return
+        _, exact = naming.struct_mirrored(name, self.findings.table)
+        if not layouts.names_most(mirror.struct, names) and not (exact and name in self.mirrored):
+            return
+        self.copies[name] = mirror.struct
+        points = any(each.type.kind is Kind.POINTER for each in members) or name in self.mirrored
         if points and all(each.type.kind is not None for each in members):
-            layouts.judge_layout(self.findings, struct, members, line(node), name)
+            layouts.judge_layout(self.findings, mirror.struct, members, line(node), name)
         elif name in self.mirrored:
             self.findings.cannot_judge(f"{name} is no structure of C types", line(node))
 
@@ -373,7 +380,7 @@ class _Reader:
             whole = whole.parent
         measured = text(whole).rsplit("==", 1)[0].replace(" ", "")
         name = measured[len("MemoryLayout<") :].split(">")[0]
-        struct, _ = naming.struct_mirrored(name, self.findings.table)
+        struct = self.copies.get(name) or naming.struct_mirrored(name, self.findings.table)[0]
         if number is None or struct is None or not measured.startswith("MemoryLayout<"):
             return
         if measured.endswith((".size", ".stride")):
@@ -424,13 +431,17 @@ class _Reader:
         return found
 
     def _constants(self) -> None:
+        outside = []
         for node in self._each("property_declaration"):
             number = self.values.evaluate(_value(node))
             if number is None:
                 continue
             for name in _names(node):
+                if node.parent is not None and node.parent.type == "source_file":
+                    outside.append(constants.Member(name, number, line(node)))
                 constants.judge_constant(self.findings, name, number, line(node))
                 judge_offset_constant(self.findings, name, number, line(node))
+        constants.judge_loose(self.findings, "", outside)
 
 
 _KEPT = word_set("""
