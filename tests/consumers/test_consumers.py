@@ -23,6 +23,66 @@ PLAIN = next(iter(LIBRARIES.values()))
 REQUIRED = os.environ.get("ELIZA_REQUIRED_CONSUMERS", "").split()
 
 
+MISUSING = tuple(consumer for consumer in CONSUMERS if not consumer.name.startswith("c-"))
+
+
+def each(names: str, outcome: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), outcome)
+
+
+STREAM_CALLS = "prefill next save_slot restore_slot reset reset_keep"
+CONTEXT_CALLS = "tokenize detokenize transcribe open set_verifier"
+TEXTS = "bundle prompt_cache_key mtp_drafter_path gbnf_grammar cache_type_k cache_type_v"
+# What of the misuse can be written in which language, and what comes of it.
+EVERYWHERE: dict[str, object] = {
+    "nul": each(f"{TEXTS} save_slot restore_slot", "refused"),
+    "whole_text": "a\N{REPLACEMENT CHARACTER}b",
+}
+WITH_SIGNS_AND_ALIASES: dict[str, object] = {
+    **EVERYWHERE,
+    "capacity": each("next_tokens next_text detokenize transcribe", "refused"),
+    "busy": each(STREAM_CALLS, "busy"),
+}
+WITH_CLOSE: dict[str, object] = {
+    **WITH_SIGNS_AND_ALIASES,
+    "closed": each(STREAM_CALLS, "closed"),
+    "closed_context": each(CONTEXT_CALLS, "closed"),
+}
+WITH_THREADS: dict[str, object] = {
+    **WITH_CLOSE,
+    "closing": "cancelled",
+    "closing_context": "finished",
+}
+NULLS = each("bundle text ids pcm config tokens save_slot restore_slot", "refused")
+JAVA: dict[str, object] = {
+    **WITH_THREADS,
+    "null": NULLS,
+    "null_static": each("family folder name", "refused"),
+    "no_family": "refused",
+    "closed_inside": "refused",
+}
+BUN: dict[str, object] = {
+    **WITH_CLOSE,
+    "null": NULLS,
+    "number": each(
+        "max_tokens slot_id reset_keep tokens ids sample_rate next_tokens next_text", "refused"
+    ),
+    "type": each("bundle text gbnf_grammar temperature no_field tokens pcm save_slot", "refused"),
+    "closed_inside": "closed",
+    "pending": "accepted",
+}
+OUTCOMES = {
+    "rust": EVERYWHERE,
+    "swift": WITH_SIGNS_AND_ALIASES,
+    "go": WITH_THREADS,
+    "jni": JAVA,
+    "java-ffm": JAVA,
+    "node": {**BUN, "closing": "cancelled"},
+    "bun": BUN,
+    "deno": {**BUN, "closing": "cancelled"},
+}
+
+
 class Programs:
     """Builds every consumer once, with the first library."""
 
@@ -96,6 +156,17 @@ def test_the_transcript_is_that_of_python_with_the_plain_library(
     if calls.exists():
         sessions = [json.loads(line) for line in calls.read_text().splitlines()]
         assert all(sum(counts[method] for counts in sessions) for method in sessions[0]), sessions
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("consumer", MISUSING, ids=lambda consumer: consumer.name)
+def test_misuse_is_an_error_of_the_language_and_ends_no_process(
+    consumer: Consumer, library: str, programs: Programs, bundle: Path, tmp_path: Path
+) -> None:
+    played = play(programs(consumer), LIBRARIES[library], bundle, tmp_path / "run", "misuse")
+    assert sorted(played) == sorted(OUTCOMES[consumer.name])
+    for key, value in OUTCOMES[consumer.name].items():
+        assert played[key] == value, key
 
 
 def test_the_reference_shows_what_the_scenario_is_about(reference: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ class Java:
 
 def _jni(place: Place) -> Program:
     java = _java(JNI_LEVEL)
-    classes = _compile(java, place, "Scenario.java", "eliza/Eliza.java")
+    classes = _compile(java, place, "Scenario.java", "Misuse.java", "eliza/Eliza.java")
     _compile_glue(java, place)
     return Program(
         (*java.launcher, f"-Djava.library.path={place.work}", "-cp", classes, "Scenario")
@@ -47,7 +47,8 @@ def _jni(place: Place) -> Program:
 
 def _foreign_functions(place: Place) -> Program:
     java = _java(FOREIGN_FUNCTIONS_LEVEL)
-    classes = _compile(java, place, "../jni/Scenario.java", "eliza/Eliza.java")
+    programs = ("../jni/Scenario.java", "../jni/Misuse.java")
+    classes = _compile(java, place, *programs, "eliza/Eliza.java")
     return Program((*java.launcher, "-cp", classes, "Scenario"))
 
 

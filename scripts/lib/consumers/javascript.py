@@ -26,8 +26,7 @@ def _bun(place: Place) -> Program:
         BUN,
         "bin/bun",
     )
-    _copy(place)
-    return Program((str(bun), "run", "--no-install", str(place.work / "scenario.ts")))
+    return Program((str(bun), "run", "--no-install", str(_copy(place) / "scenario.ts")))
 
 
 def _node(place: Place) -> Program:
@@ -40,9 +39,8 @@ def _node(place: Place) -> Program:
             f"no Node {NODE_LEVEL} or later on the PATH (nodejs.org), or its packages "
             f"{', '.join(specs)} cannot be fetched: {failure}"
         ) from failure
-    _copy(place)
     (place.work / "node_modules").symlink_to(modules)
-    return Program((str(program), str(place.work / "scenario.mjs")))
+    return Program((str(program), str(_copy(place) / "scenario.mjs")))
 
 
 def _deno(place: Place) -> Program:
@@ -52,8 +50,7 @@ def _deno(place: Place) -> Program:
         DENO,
         "deno",
     )
-    _copy(place)
-    scenario = place.work / "scenario.ts"
+    scenario = _copy(place) / "scenario.ts"
     offline = ("--quiet", "--no-remote", "--no-npm", "--no-lock")
     environment = {"DENO_DIR": str(place.work / "cache"), "DENO_NO_UPDATE_CHECK": "1"}
     run([deno, "check", *offline, scenario], "deno check", {**os.environ, **environment})
@@ -68,9 +65,11 @@ CONSUMERS: tuple[Consumer, ...] = (
 )
 
 
-def _copy(place: Place) -> None:
-    """The sources to where runtimes may leave things beside them."""
-    shutil.copytree(place.source, place.work, dirs_exist_ok=True)
+def _copy(place: Place) -> Path:
+    """The sources, with what all three share, to where runtimes may leave things beside them."""
+    for folder in (place.source, place.source.parent / "javascript"):
+        shutil.copytree(folder, place.work / folder.name)
+    return place.work / place.source.name
 
 
 def _fetch(missing: str, package: str, version: str, binary: str) -> Path:

@@ -16,6 +16,11 @@ from lib.consumers import Consumer, Place, Program, java, javascript, native, sw
 
 SOURCES = CHECKOUT / "tests" / "consumers"
 SECONDS = 180
+# What somebody set for other programs: a runtime may do something else then, and several print it.
+_SETTINGS = (
+    *("ELIZA_", "BUN_", "DENO_", "GODEBUG", "GOTRACEBACK", "NODE_", "PYTHON", "RUST_", "SWIFT_"),
+    *("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
+)
 
 
 def _python(place: Place) -> Program:
@@ -39,18 +44,22 @@ def build(consumer: Consumer, library: Path, work: Path) -> Program:
     return consumer.build(Place(SOURCES / consumer.folder, work, header, library))
 
 
-def play(program: Program, library: Path, bundle: Path, folder: Path, **extra: str) -> Any:
+def play(
+    program: Program, library: Path, bundle: Path, folder: Path, *part: str, **extra: str
+) -> Any:
     """What the program prints, run in `folder`, which is made, with `extra` in its environment.
+
+    `part` names another part than the scenario, as `misuse`.
 
     Raises Failure where it fails, or prints anything but one JSON object.
     """
     folder.mkdir(parents=True)
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ELIZA_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
     env.update(program.environment)
     env.update(extra, ELIZA_LLM_SEED="7", ELIZA_LLM_DRAFT="always")
     variable = "DYLD_LIBRARY_PATH" if sys.platform == "darwin" else "LD_LIBRARY_PATH"
     env[variable] = os.pathsep.join(filter(None, [str(library.parent), env.get(variable)]))
-    command = [*program.command, str(library), str(bundle)]
+    command = [*program.command, str(library), str(bundle), *part]
     try:
         done = subprocess.run(
             command,
@@ -65,7 +74,8 @@ def play(program: Program, library: Path, bundle: Path, folder: Path, **extra: s
         raise Failure(f"{command[0]}: not done after {SECONDS} seconds\n{said}") from None
     if done.returncode != 0 or done.stderr:
         said = done.stderr.decode("utf-8", "replace")
-        raise Failure(f"{' '.join(command)}: exit status {done.returncode}\n{said}")
+        what = f"exit status {done.returncode}" if done.returncode else "wrote to stderr:"
+        raise Failure(f"{' '.join(command)}: {what}\n{said}")
     try:
         return json.loads(done.stdout.decode("utf-8"))
     except ValueError as error:

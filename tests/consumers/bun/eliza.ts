@@ -142,7 +142,8 @@ export class Library {
   }
 
   createContext(bundle: string): Context {
-    return new Context(this, this.call(this.symbols.eliza_inference_create, bundle));
+    const create = this.symbols.eliza_inference_create;
+    return new Context(this, this.call(create, checkText("bundle", bundle)));
   }
 
   /** Calls a function whose last parameter is `out_error`; NULL or a negative code is thrown. */
@@ -193,6 +194,7 @@ export class Context {
   }
 
   tokenize(text: string, { addSpecial = true, parseSpecial = false } = {}): number[] {
+    checkString("text", text);
     const { symbols } = this.#library;
     const bytes = encoder.encode(text);
     const tokens = new BigUint64Array(1);
@@ -215,9 +217,12 @@ export class Context {
   /** `capacity` is the room for the text in bytes, terminator included. */
   detokenize(
     tokens: number[],
-    { removeSpecial = false, unparseSpecial = false, capacity = 16 * tokens.length + 64 } = {},
+    options: { removeSpecial?: boolean; unparseSpecial?: boolean; capacity?: number } = {},
   ): string {
-    const text = new Uint8Array(capacity);
+    checkTokens(tokens);
+    const { removeSpecial = false, unparseSpecial = false } = options;
+    const capacity = options.capacity ?? 16 * tokens.length + 64;
+    const text = new Uint8Array(checkCapacity("capacity", capacity));
     const size = this.#library.call(
       this.#library.symbols.eliza_inference_detokenize,
       this.handle,
@@ -233,7 +238,9 @@ export class Context {
 
   /** What is said in mono PCM in [-1, 1]. */
   transcribe(pcm: Float32Array, sampleRate: number, capacity: number): string {
-    const text = new Uint8Array(capacity);
+    checkSamples(pcm);
+    checkInteger("sampleRate", sampleRate);
+    const text = new Uint8Array(checkCapacity("capacity", capacity));
     const size = this.#library.call(
       this.#library.symbols.eliza_inference_asr_transcribe,
       this.handle,
@@ -269,6 +276,7 @@ export class Context {
 export class Stream {
   #library: Library;
   #handle: Handle | null;
+  #running = false;
 
   constructor(library: Library, handle: Handle) {
     this.#library = library;
@@ -281,37 +289,52 @@ export class Stream {
     return this.#handle;
   }
 
+  /** Closes the stream; in the verifier callback, which a call runs, cancels that and closes then. */
   close(): void {
-    this.#library.symbols.eliza_inference_llm_stream_close(this.#handle);
-    this.#handle = null;
+    if (this.#handle === null) return;
+    const { symbols } = this.#library;
+    if (this.#running) symbols.eliza_inference_llm_stream_cancel(this.#handle);
+    else symbols.eliza_inference_llm_stream_close(this.#handle);
+    this.#handle = null; // from here on every other call is refused
   }
 
   [Symbol.dispose](): void {
     this.close();
   }
 
+  /** Stops the call that runs the verifier callback, and refuses all others until a reset. */
+  cancel(): void {
+    if (this.#handle === null) return; // there is nothing left to stop
+    this.#library.symbols.eliza_inference_llm_stream_cancel(this.#handle);
+  }
+
   prefill(tokens: number[]): void {
+    checkTokens(tokens);
     const prefill = this.#library.symbols.eliza_inference_llm_stream_prefill;
-    this.#library.call(prefill, this.handle, Int32Array.from(tokens), tokens.length);
+    this.#run((handle) =>
+      this.#library.call(prefill, handle, Int32Array.from(tokens), tokens.length)
+    );
   }
 
   /** At most one model step, with room for so many tokens and bytes of text. */
   next(tokensCap = 16, textCap = 256): Step {
-    const tokens = new Int32Array(tokensCap);
+    const tokens = new Int32Array(checkCapacity("tokensCap", tokensCap));
     const count = new BigUint64Array(1);
-    const text = new Uint8Array(textCap);
+    const text = new Uint8Array(checkCapacity("textCap", textCap));
     const drafted = new Int32Array(1);
     const accepted = new Int32Array(1);
-    const result = this.#library.call(
-      this.#library.symbols.eliza_inference_llm_stream_next,
-      this.handle,
-      tokens,
-      tokensCap,
-      count,
-      text,
-      textCap,
-      drafted,
-      accepted,
+    const result = this.#run((handle) =>
+      this.#library.call(
+        this.#library.symbols.eliza_inference_llm_stream_next,
+        handle,
+        tokens,
+        tokensCap,
+        count,
+        text,
+        textCap,
+        drafted,
+        accepted,
+      )
     );
     return {
       done: result === 1,
@@ -332,30 +355,85 @@ export class Stream {
   }
 
   saveSlot(path: string): void {
+    checkText("path", path);
     const save = this.#library.symbols.eliza_inference_llm_stream_save_slot;
-    this.#library.call(save, this.handle, path);
+    this.#run((handle) => this.#library.call(save, handle, path));
   }
 
   restoreSlot(path: string): void {
+    checkText("path", path);
     const restore = this.#library.symbols.eliza_inference_llm_stream_restore_slot;
-    this.#library.call(restore, this.handle, path);
+    this.#run((handle) => this.#library.call(restore, handle, path));
   }
 
   reset(): void {
     const { symbols } = this.#library;
-    succeeded("reset", symbols.eliza_inference_llm_stream_reset(this.handle));
+    succeeded("reset", this.#run((handle) => symbols.eliza_inference_llm_stream_reset(handle)));
   }
 
   /** Returns how many of the first `count` tokens of the sequence were kept. */
   resetKeep(count: number): number {
-    const { symbols } = this.#library;
-    const kept = symbols.eliza_inference_llm_stream_reset_keep(this.handle, count);
-    return succeeded("reset_keep", kept);
+    checkInteger("count", count);
+    const reset = this.#library.symbols.eliza_inference_llm_stream_reset_keep;
+    return succeeded("reset_keep", this.#run((handle) => reset(handle, count)));
+  }
+
+  #run(call: (handle: Handle) => number): number {
+    const { handle } = this;
+    if (this.#running) throw new Error("the stream is busy");
+    this.#running = true;
+    try {
+      return call(handle);
+    } finally {
+      this.#running = false;
+      if (this.#handle === null) this.#library.symbols.eliza_inference_llm_stream_close(handle);
+    }
   }
 }
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a token may begin with one
+
+// What callers pass is checked first, also without a type checker: C would get a number cut to 32
+// bits, a text cut at its NUL, and a number for the address of a text.
+
+function checkString(name: string, value: unknown): string {
+  if (typeof value !== "string") throw new TypeError(`${name} is no string: ${String(value)}`);
+  return value;
+}
+
+function checkText(name: string, value: unknown): string {
+  const text = checkString(name, value);
+  if (text.includes("\0")) throw new TypeError(`${name} contains a NUL`);
+  return text;
+}
+
+function checkNumber(name: string, value: unknown): number {
+  if (typeof value !== "number") throw new TypeError(`${name} is no number: ${String(value)}`);
+  return value;
+}
+
+/** At most 32 bits and a sign; or no sign, with 0 for `least`. */
+function checkInteger(name: string, value: unknown, least = -(2 ** 31)): number {
+  const number = checkNumber(name, value);
+  if (!Number.isInteger(number) || number < least || number >= 2 ** 31) {
+    throw new RangeError(`${name} is ${number}, not an integer from ${least} to ${2 ** 31 - 1}`);
+  }
+  return number;
+}
+
+function checkCapacity(name: string, value: unknown): number {
+  return checkInteger(name, value, 0);
+}
+
+function checkTokens(tokens: number[]): void {
+  if (!Array.isArray(tokens)) throw new TypeError("tokens are no array");
+  tokens.forEach((token, index) => checkInteger(`tokens[${index}]`, token));
+}
+
+function checkSamples(pcm: Float32Array): void {
+  if (!(pcm instanceof Float32Array)) throw new TypeError("pcm is no Float32Array");
+}
 
 /**
  * The struct with its strings behind it, in one buffer: what holds the struct holds them.
@@ -364,24 +442,26 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a token may be
  * is asked for its `buffer`, and leaves the address that `ptr` gave before.
  */
 function packConfig(config: StreamConfig): Uint8Array {
+  if (config === null) throw new TypeError("config is null");
+  const { slotId = -1 } = config;
   const texts = Object.values(config).filter((value) => typeof value === "string");
   const room = texts.reduce((sum, text) => sum + 3 * text.length + 1, CONFIG_SIZE);
   const buffer = new ArrayBuffer(room);
   const bytes = new Uint8Array(buffer);
   const view = new DataView(buffer);
   let end = CONFIG_SIZE;
-  for (const [name, value] of Object.entries({ ...config, slotId: config.slotId ?? -1 })) {
-    const [offset, type] = CONFIG_FIELDS[name as keyof StreamConfig];
+  for (const [name, value] of Object.entries({ ...config, slotId })) {
+    const field = CONFIG_FIELDS[name as keyof StreamConfig];
+    if (field === undefined) throw new TypeError(`${name} is no field of a config`);
+    const [offset, type] = field;
     if (value === undefined) continue;
-    // Also without a type checker: a number would become the address of a string.
-    if ((typeof value === "string") !== (type === "text")) throw new TypeError(`${name}: ${value}`);
-    if (typeof value === "string") {
+    if (type === "text") {
       view.setBigUint64(offset, BigInt(ptr(buffer, end)), true);
-      end += encoder.encodeInto(value, bytes.subarray(end)).written + 1;
+      end += encoder.encodeInto(checkText(name, value), bytes.subarray(end)).written + 1;
     } else if (type === "f32") {
-      view.setFloat32(offset, value, true);
+      view.setFloat32(offset, checkNumber(name, value), true);
     } else {
-      view.setInt32(offset, value, true);
+      view.setInt32(offset, checkInteger(name, value), true);
     }
   }
   return bytes;

@@ -10,6 +10,7 @@ import {
   type StreamConfig,
   type VerifierEvent,
 } from "./eliza.ts";
+import { misuse } from "../javascript/misuse.mjs";
 
 const PROMPT = "The capital of France is";
 const SMILEYS = "🙂🙃🙂🙃🙂🙃🙂";
@@ -22,8 +23,12 @@ type Json = Record<string, unknown>;
 const transcript: Json = {};
 const cancelMs: Record<string, number> = {};
 
-const [path, bundle] = Bun.argv.slice(2);
+const [path, bundle, part] = Bun.argv.slice(2);
 const library = new Library(path);
+if (part === "misuse") {
+  console.log(JSON.stringify(await misuse(library, bundle, { blocks: true })));
+  process.exit();
+}
 const { symbols } = library;
 
 transcript.version = library.version;

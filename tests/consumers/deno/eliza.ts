@@ -170,7 +170,8 @@ export class Library {
   }
 
   createContext(bundle: string): Context {
-    return new Context(this, this.call(this.symbols.eliza_inference_create, cString(bundle)));
+    const path = cString(checkText("bundle", bundle));
+    return new Context(this, this.call(this.symbols.eliza_inference_create, path));
   }
 
   /** Calls a function whose last parameter is `out_error`; NULL or a negative code is thrown. */
@@ -244,6 +245,7 @@ export class Context {
   }
 
   tokenize(text: string, { addSpecial = true, parseSpecial = false } = {}): number[] {
+    checkString("text", text);
     const { symbols } = this.#library;
     const bytes = cString(text); // not empty, even if the text is: see `ints`
     const tokens = new BigUint64Array(1);
@@ -267,9 +269,12 @@ export class Context {
   /** `capacity` is the room for the text in bytes, terminator included. */
   detokenize(
     tokens: number[],
-    { removeSpecial = false, unparseSpecial = false, capacity = 16 * tokens.length + 64 } = {},
+    options: { removeSpecial?: boolean; unparseSpecial?: boolean; capacity?: number } = {},
   ): string {
-    const text = new Uint8Array(capacity);
+    checkTokens(tokens);
+    const { removeSpecial = false, unparseSpecial = false } = options;
+    const capacity = options.capacity ?? 16 * tokens.length + 64;
+    const text = new Uint8Array(checkCapacity("capacity", capacity));
     const size = this.#library.call(
       this.#library.symbols.eliza_inference_detokenize,
       this.handle,
@@ -285,7 +290,9 @@ export class Context {
 
   /** What is said in mono PCM in [-1, 1]. */
   transcribe(pcm: Float32Array<ArrayBuffer>, sampleRate: number, capacity: number): string {
-    const text = new Uint8Array(capacity);
+    checkSamples(pcm);
+    checkInteger("sampleRate", sampleRate);
+    const text = new Uint8Array(checkCapacity("capacity", capacity));
     const size = this.#library.call(
       this.#library.symbols.eliza_inference_asr_transcribe,
       this.handle,
@@ -363,11 +370,12 @@ export class Stream {
 
   /** Stops the call that runs, and refuses all others until a reset. */
   cancel(): void {
-    if (this.#handle === null) throw new Error("the stream is closed");
+    if (this.#handle === null) return; // there is nothing left to stop
     this.#library.symbols.eliza_inference_llm_stream_cancel(this.#handle);
   }
 
   async prefill(tokens: number[]): Promise<void> {
+    checkTokens(tokens);
     const { symbols } = this.#library;
     await this.#run(
       symbols.eliza_inference_llm_stream_prefill,
@@ -378,9 +386,9 @@ export class Stream {
 
   /** At most one model step, with room for so many tokens and bytes of text. */
   async next(tokensCap = 16, textCap = 256): Promise<Step> {
-    const tokens = new Int32Array(tokensCap);
+    const tokens = new Int32Array(checkCapacity("tokensCap", tokensCap));
     const count = new BigUint64Array(1);
-    const text = new Uint8Array(textCap);
+    const text = new Uint8Array(checkCapacity("textCap", textCap));
     const drafted = new Int32Array(1);
     const accepted = new Int32Array(1);
     const result = await this.#run(
@@ -412,11 +420,13 @@ export class Stream {
   }
 
   async saveSlot(path: string): Promise<void> {
-    await this.#run(this.#library.symbols.eliza_inference_llm_stream_save_slot, cString(path));
+    const save = this.#library.symbols.eliza_inference_llm_stream_save_slot;
+    await this.#run(save, cString(checkText("path", path)));
   }
 
   async restoreSlot(path: string): Promise<void> {
-    await this.#run(this.#library.symbols.eliza_inference_llm_stream_restore_slot, cString(path));
+    const restore = this.#library.symbols.eliza_inference_llm_stream_restore_slot;
+    await this.#run(restore, cString(checkText("path", path)));
   }
 
   reset(): void {
@@ -426,6 +436,7 @@ export class Stream {
 
   /** Returns how many of the first `count` tokens of the sequence were kept. */
   resetKeep(count: number): number {
+    checkInteger("count", count);
     const { symbols } = this.#library;
     const kept = symbols.eliza_inference_llm_stream_reset_keep(this.handle, count);
     return succeeded("reset_keep", kept);
@@ -455,26 +466,69 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a token may be
 /** The arguments of nonblocking calls. Deno lets the collector take their buffers meanwhile. */
 const inUse = new Set<unknown[]>();
 
+// What callers pass is checked first, also without a type checker: C would get a number cut to 32
+// bits, a text cut at its NUL, and a number for the address of a text.
+
+function checkString(name: string, value: unknown): string {
+  if (typeof value !== "string") throw new TypeError(`${name} is no string: ${String(value)}`);
+  return value;
+}
+
+function checkText(name: string, value: unknown): string {
+  const text = checkString(name, value);
+  if (text.includes("\0")) throw new TypeError(`${name} contains a NUL`);
+  return text;
+}
+
+function checkNumber(name: string, value: unknown): number {
+  if (typeof value !== "number") throw new TypeError(`${name} is no number: ${String(value)}`);
+  return value;
+}
+
+/** At most 32 bits and a sign; or no sign, with 0 for `least`. */
+function checkInteger(name: string, value: unknown, least = -(2 ** 31)): number {
+  const number = checkNumber(name, value);
+  if (!Number.isInteger(number) || number < least || number >= 2 ** 31) {
+    throw new RangeError(`${name} is ${number}, not an integer from ${least} to ${2 ** 31 - 1}`);
+  }
+  return number;
+}
+
+function checkCapacity(name: string, value: unknown): number {
+  return checkInteger(name, value, 0);
+}
+
+function checkTokens(tokens: number[]): void {
+  if (!Array.isArray(tokens)) throw new TypeError("tokens are no array");
+  tokens.forEach((token, index) => checkInteger(`tokens[${index}]`, token));
+}
+
+function checkSamples(pcm: Float32Array): void {
+  if (!(pcm instanceof Float32Array)) throw new TypeError("pcm is no Float32Array");
+}
+
 /** The struct with its strings behind it, in one buffer: what holds the struct holds them. */
 function packConfig(config: StreamConfig): Uint8Array<ArrayBuffer> {
+  if (config === null) throw new TypeError("config is null");
+  const { slotId = -1 } = config;
   const texts = Object.values(config).filter((value) => typeof value === "string");
   const room = texts.reduce((sum, text) => sum + 3 * text.length + 1, CONFIG_SIZE);
   const bytes = new Uint8Array(room);
   const view = new DataView(bytes.buffer);
   const address = Deno.UnsafePointer.value(Deno.UnsafePointer.of(bytes));
   let end = CONFIG_SIZE;
-  for (const [name, value] of Object.entries({ ...config, slotId: config.slotId ?? -1 })) {
-    const [offset, type] = CONFIG_FIELDS[name as keyof StreamConfig];
+  for (const [name, value] of Object.entries({ ...config, slotId })) {
+    const field = CONFIG_FIELDS[name as keyof StreamConfig];
+    if (field === undefined) throw new TypeError(`${name} is no field of a config`);
+    const [offset, type] = field;
     if (value === undefined) continue;
-    // Also without a type checker: a number would become the address of a string.
-    if ((typeof value === "string") !== (type === "text")) throw new TypeError(`${name}: ${value}`);
-    if (typeof value === "string") {
+    if (type === "text") {
       view.setBigUint64(offset, address + BigInt(end), true);
-      end += encoder.encodeInto(value, bytes.subarray(end)).written + 1;
+      end += encoder.encodeInto(checkText(name, value), bytes.subarray(end)).written + 1;
     } else if (type === "f32") {
-      view.setFloat32(offset, value, true);
+      view.setFloat32(offset, checkNumber(name, value), true);
     } else {
-      view.setInt32(offset, value, true);
+      view.setInt32(offset, checkInteger(name, value), true);
     }
   }
   return bytes;

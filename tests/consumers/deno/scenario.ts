@@ -9,6 +9,7 @@ import {
   type StreamConfig,
   type VerifierEvent,
 } from "./eliza.ts";
+import { misuse } from "../javascript/misuse.mjs";
 
 const PROMPT = "The capital of France is";
 const SMILEYS = "🙂🙃🙂🙃🙂🙃🙂";
@@ -21,8 +22,12 @@ type Json = Record<string, unknown>;
 const transcript: Json = {};
 const cancelMs: Record<string, number> = {};
 
-const [path, bundle] = Deno.args;
+const [path, bundle, part] = Deno.args;
 const library = new Library(path);
+if (part === "misuse") {
+  console.log(JSON.stringify(await misuse(library, bundle)));
+  Deno.exit();
+}
 const { symbols } = library;
 
 transcript.version = library.version;

@@ -27,8 +27,12 @@ type object map[string]any
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("scenario: ")
+	if len(os.Args) == 4 && os.Args[3] == "misuse" {
+		check(json.NewEncoder(os.Stdout).Encode(misuse(os.Args[2])))
+		return
+	}
 	if len(os.Args) != 3 {
-		log.Fatal("usage: scenario LIBRARY BUNDLE")
+		log.Fatal("usage: scenario LIBRARY BUNDLE [misuse]")
 	}
 	transcript, cancelMS := object{}, object{}
 	beforeTheContext(transcript)
@@ -139,12 +143,6 @@ func configuredStreams(context *eliza.Context, transcript object) {
 		generateOnce(context, prompt, keyed),
 	}
 
-	drafting := usual()
-	drafting.MaxTokens = 40
-	drafting.DraftMin = 1
-	drafting.DraftMax = 4
-	drafting.CacheTypeK = "q8_0"
-	drafting.CacheTypeV = "q8_0"
 	// One stream generates, so one call at a time appends.
 	events := []object{}
 	check(context.SetVerifier(func(event eliza.VerifierEvent) {
@@ -155,7 +153,7 @@ func configuredStreams(context *eliza.Context, transcript object) {
 			"corrected":     event.Corrected,
 		})
 	}))
-	drafted := generateOnce(context, loop, drafting)
+	drafted := generateOnce(context, loop, drafting())
 	check(context.SetVerifier(nil))
 	drafted["events"] = events
 	transcript["drafted"] = drafted
@@ -250,6 +248,16 @@ func stop(stream *eliza.Stream, call func() error) (object, float64) {
 func usual() eliza.Config {
 	config := eliza.DefaultConfig()
 	config.MaxTokens = 16
+	return config
+}
+
+func drafting() eliza.Config {
+	config := usual()
+	config.MaxTokens = 40
+	config.DraftMin = 1
+	config.DraftMax = 4
+	config.CacheTypeK = "q8_0"
+	config.CacheTypeV = "q8_0"
 	return config
 }
 

@@ -18,11 +18,11 @@ import java.util.function.Consumer;
  * {@code ../java-ffm}.
  */
 public final class Scenario {
-  private static final String PROMPT = "The capital of France is";
+  static final String PROMPT = "The capital of France is";
   private static final String SMILEYS = "🙂🙃🙂🙃🙂🙃🙂";
-  private static final String LOOP = "one two three four one two three four one two";
+  static final String LOOP = "one two three four one two three four one two";
   private static final String MIXED = "Hello, wörld! 🙂 日本語<|im_end|>";
-  private static final String LONG = "word ".repeat(2000);
+  static final String LONG = "word ".repeat(2000);
   private static final List<String> FAMILIES =
       List.of(
           "llm_stream",
@@ -36,7 +36,15 @@ public final class Scenario {
           "speaker",
           "diariz");
   private static final long CANCEL_AFTER_MILLIS = 50;
-  private static final Consumer<Config> USUAL = config -> config.maxTokens = 16;
+  static final Consumer<Config> USUAL = config -> config.maxTokens = 16;
+  static final Consumer<Config> DRAFTING =
+      config -> {
+        config.maxTokens = 40;
+        config.draftMin = 1;
+        config.draftMax = 4;
+        config.cacheTypeK = "q8_0";
+        config.cacheTypeV = "q8_0";
+      };
 
   private final Map<String, Object> transcript = new LinkedHashMap<>();
   private final Map<String, Object> cancelMillis = new LinkedHashMap<>();
@@ -49,8 +57,9 @@ public final class Scenario {
 
   public static void main(String[] arguments) {
     Eliza.load(arguments[0]);
+    boolean misused = arguments.length > 2 && arguments[2].equals("misuse");
     StringBuilder json = new StringBuilder();
-    write(json, new Scenario(arguments[1]).play());
+    write(json, misused ? new Misuse(arguments[1]).play() : new Scenario(arguments[1]).play());
     // Not println: System.out encodes in the locale's character set.
     byte[] utf8 = json.append('\n').toString().getBytes(StandardCharsets.UTF_8);
     System.out.write(utf8, 0, utf8.length);
@@ -161,16 +170,7 @@ public final class Scenario {
                     "rejected_from", event.rejectedFrom(),
                     "rejected_to", event.rejectedTo(),
                     "corrected", event.corrected())));
-    Map<String, Object> drafted =
-        generateOnce(
-            LOOP,
-            config -> {
-              config.maxTokens = 40;
-              config.draftMin = 1;
-              config.draftMax = 4;
-              config.cacheTypeK = "q8_0";
-              config.cacheTypeV = "q8_0";
-            });
+    Map<String, Object> drafted = generateOnce(LOOP, DRAFTING);
     context.onVerified(null);
     transcript.put("drafted", with(drafted, "events", events));
 

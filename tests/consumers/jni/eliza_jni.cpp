@@ -105,6 +105,13 @@ Reference made(Reference reference) {
   throw Pending();
 }
 
+// Of an array: the Java half names the argument that is null, this keeps the glue safe without it.
+template <typename Array>
+Array required(JNIEnv* env, Array array) {
+  if (array == nullptr) throw_java(env, "java/lang/NullPointerException", "an array is null");
+  return array;
+}
+
 // An int[] or float[]. With an element to spare: the data of an empty vector may be NULL.
 template <typename Element>
 struct Elements {
@@ -113,10 +120,7 @@ struct Elements {
 
   template <typename Array>
   Elements(JNIEnv* env, Array array, void (JNIEnv::*copy)(Array, jsize, jsize, Element*)) {
-    if (array == nullptr) {
-      throw_java(env, "java/lang/NullPointerException", "an array is null");
-    }
-    const jsize length = env->GetArrayLength(array);
+    const jsize length = env->GetArrayLength(required(env, array));
     size = static_cast<size_t>(length);
     storage.resize(size + 1);
     (env->*copy)(array, 0, length, storage.data());
@@ -167,15 +171,15 @@ jboolean supported(JNIEnv* env, jbyteArray family) {
       {"speaker", eliza_inference_speaker_supported},
       {"diariz", eliza_inference_diariz_supported},
   };
-  const Text wanted(env, family);
+  const Text wanted(env, required(env, family));
   for (const auto& probe : probes) {
     if (std::string(probe.family) == wanted.get()) return probe.supported() != 0;
   }
-  throw_java(env, "java/lang/IllegalArgumentException", "no such family");
+  throw_java(env, "java/lang/IllegalArgumentException", "family: there is none of that name");
 }
 
 void set_environment(JNIEnv* env, jbyteArray name, jbyteArray value) {
-  const Text variable(env, name);
+  const Text variable(env, required(env, name));
   const Text content(env, value);
   const int failed = content.get() == nullptr ? unsetenv(variable.get())
                                               : setenv(variable.get(), content.get(), 1);

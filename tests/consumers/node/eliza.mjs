@@ -122,7 +122,8 @@ export class Library {
   }
 
   createContext(bundle) {
-    return new Context(this, this.call(this.native.eliza_inference_create, bundle));
+    const create = this.native.eliza_inference_create;
+    return new Context(this, this.call(create, checkText("bundle", bundle)));
   }
 
   /** Calls a function whose last parameter is `out_error`; NULL or a negative code is thrown. */
@@ -183,13 +184,14 @@ export class Context {
   }
 
   tokenize(text, { addSpecial = true, parseSpecial = false } = {}) {
+    checkType("text", text, "string");
     const { native } = this.#library;
     const array = [null];
     const count = [0];
     this.#library.call(
       native.eliza_inference_tokenize,
       this.handle,
-      text,
+      text, // whole, even with a NUL in it: its length goes along
       Buffer.byteLength(text),
       Number(addSpecial),
       Number(parseSpecial),
@@ -203,7 +205,8 @@ export class Context {
 
   /** `capacity` is the room for the text in bytes, terminator included. */
   detokenize(tokens, { removeSpecial = false, unparseSpecial = false, capacity } = {}) {
-    const text = Buffer.alloc(capacity ?? 16 * tokens.length + 64);
+    checkTokens(tokens);
+    const text = Buffer.alloc(checkCapacity("capacity", capacity ?? 16 * tokens.length + 64));
     const size = this.#library.call(
       this.#library.native.eliza_inference_detokenize,
       this.handle,
@@ -219,7 +222,9 @@ export class Context {
 
   /** What is said in mono PCM in [-1, 1]. */
   transcribe(pcm, sampleRate, capacity) {
-    const text = Buffer.alloc(capacity);
+    if (!(pcm instanceof Float32Array)) throw new TypeError("pcm is no Float32Array");
+    checkInteger("sampleRate", sampleRate);
+    const text = Buffer.alloc(checkCapacity("capacity", capacity));
     const size = this.#library.call(
       this.#library.native.eliza_inference_asr_transcribe,
       this.handle,
@@ -298,20 +303,21 @@ export class Stream {
 
   /** Stops the call that runs, and refuses all others until a reset. */
   cancel() {
-    if (this.#handle === null) throw new Error("the stream is closed");
+    if (this.#handle === null) return; // there is nothing left to stop
     this.#library.native.eliza_inference_llm_stream_cancel(this.#handle);
   }
 
   async prefill(tokens) {
+    checkTokens(tokens);
     const { native } = this.#library;
     await this.#run(native.eliza_inference_llm_stream_prefill, tokens, tokens.length);
   }
 
   /** At most one model step, with room for so many tokens and bytes of text. */
   async next(tokensCap = 16, textCap = 256) {
-    const tokens = new Array(tokensCap).fill(0);
+    const tokens = new Array(checkCapacity("tokensCap", tokensCap)).fill(0);
     const count = [0];
-    const text = Buffer.alloc(textCap);
+    const text = Buffer.alloc(checkCapacity("textCap", textCap));
     const drafted = [0];
     const accepted = [0];
     const result = await this.#run(
@@ -343,11 +349,13 @@ export class Stream {
   }
 
   async saveSlot(path) {
-    await this.#run(this.#library.native.eliza_inference_llm_stream_save_slot, path);
+    const save = this.#library.native.eliza_inference_llm_stream_save_slot;
+    await this.#run(save, checkText("path", path));
   }
 
   async restoreSlot(path) {
-    await this.#run(this.#library.native.eliza_inference_llm_stream_restore_slot, path);
+    const restore = this.#library.native.eliza_inference_llm_stream_restore_slot;
+    await this.#run(restore, checkText("path", path));
   }
 
   reset() {
@@ -357,6 +365,7 @@ export class Stream {
 
   /** Returns how many of the first `count` tokens of the sequence were kept. */
   resetKeep(count) {
+    checkInteger("count", count);
     const { native } = this.#library;
     const kept = native.eliza_inference_llm_stream_reset_keep(this.handle, count);
     return succeeded("reset_keep", kept);
@@ -372,17 +381,54 @@ export class Stream {
   }
 }
 
-/**
- * The config with its defaults. koffi takes a number for the address of a string, ends the process
- * for a string where it expects an integer, and ignores names that it does not know.
- */
+// What callers pass is checked first: C would get a number cut to 32 bits, a text cut at its NUL, and
+// a number for the address of a text. koffi ends the process for a text where it expects an integer.
+
+function checkType(name, value, type) {
+  if (typeof value !== type) throw new TypeError(`${name} is no ${type}: ${String(value)}`);
+  return value;
+}
+
+function checkText(name, value) {
+  if (checkType(name, value, "string").includes("\0")) {
+    throw new TypeError(`${name} contains a NUL`);
+  }
+  return value;
+}
+
+/** At most 32 bits and a sign; or no sign, with 0 for `least`. */
+function checkInteger(name, value, least = -(2 ** 31)) {
+  const fits = Number.isInteger(checkType(name, value, "number"));
+  if (!fits || value < least || value >= 2 ** 31) {
+    throw new RangeError(`${name} is ${value}, not an integer from ${least} to ${2 ** 31 - 1}`);
+  }
+  return value;
+}
+
+function checkCapacity(name, value) {
+  return checkInteger(name, value, 0);
+}
+
+function checkTokens(tokens) {
+  if (tokens instanceof Int32Array) return tokens;
+  if (!Array.isArray(tokens)) throw new TypeError("tokens are no array");
+  tokens.forEach((token, index) => checkInteger(`tokens[${index}]`, token));
+  return tokens;
+}
+
+/** The config with its defaults. koffi ignores names that it does not know. */
 function completeConfig(config) {
+  if (config === null) throw new TypeError("config is null");
   for (const [name, value] of Object.entries(config)) {
     const type = CONFIG.members[name]?.type.primitive;
-    const expected = type === "String" ? "string" : type && "number";
-    if (value !== undefined && typeof value !== expected) throw new TypeError(`${name}: ${value}`);
+    if (type === undefined) throw new TypeError(`${name} is no field of a config`);
+    if (value === undefined) continue;
+    if (type === "Int32") checkInteger(name, value);
+    else if (type === "Float32") checkType(name, value, "number");
+    else checkText(name, value);
   }
-  return { ...config, slotId: config.slotId ?? -1 };
+  const { slotId = -1 } = config;
+  return { ...config, slotId };
 }
 
 /** Copies an array of the library's, which may be NULL when it is empty. */

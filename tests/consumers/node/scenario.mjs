@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { ElizaError, Library } from "./eliza.mjs";
+import { misuse } from "../javascript/misuse.mjs";
 
 const PROMPT = "The capital of France is";
 const SMILEYS = "🙂🙃🙂🙃🙂🙃🙂";
@@ -13,8 +14,12 @@ const NO_BUNDLE = "/no/such/bündle-🙂";
 const transcript = {};
 const cancelMs = {};
 
-const [path, bundle] = process.argv.slice(2);
+const [path, bundle, part] = process.argv.slice(2);
 const library = new Library(path);
+if (part === "misuse") {
+  console.log(JSON.stringify(await misuse(library, bundle)));
+  process.exit();
+}
 const { native } = library;
 
 transcript.version = library.version;

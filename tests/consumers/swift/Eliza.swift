@@ -19,6 +19,15 @@ struct ElizaError: Error, CustomStringConvertible {
   var description: String { message }
 }
 
+/// What is refused before the library is asked.
+enum Misuse: Error, Equatable {
+  /// A C string would end at the NUL in this argument.
+  case containsNUL(argument: String)
+  case negative(argument: String)
+  /// Another call on the stream is running.
+  case busy
+}
+
 /// What a stream generates and how. The fields are those of `eliza_llm_stream_config_t`, described
 /// in `eliza-inference-ffi.h`.
 struct StreamSettings {
@@ -63,6 +72,7 @@ final class Context: @unchecked Sendable {
 
   init(bundle: String) throws {
     _ = layoutsAreThoseOfC
+    try requireNoNUL("bundle", bundle)
     handle = try opened { eliza_inference_create(bundle, $0) }
   }
 
@@ -72,6 +82,7 @@ final class Context: @unchecked Sendable {
     eliza_inference_destroy(handle)
   }
 
+  /// All of the text, with NULs in it or not: its length goes along.
   func tokenize(
     _ text: String, addSpecial: Bool = true, parseSpecial: Bool = false
   ) throws -> [Int32] {
@@ -90,7 +101,8 @@ final class Context: @unchecked Sendable {
   func detokenize(
     _ tokens: [Int32], removeSpecial: Bool = false, unparseSpecial: Bool = true, capacity: Int
   ) throws -> String {
-    try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: capacity) { text in
+    try requireNotNegative("capacity", capacity)
+    return try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: capacity) { text in
       let size = try checked(keeping: self) {
         eliza_inference_detokenize(
           handle, tokens, tokens.count, removeSpecial ? 1 : 0, unparseSpecial ? 1 : 0,
@@ -101,7 +113,8 @@ final class Context: @unchecked Sendable {
   }
 
   func transcribe(_ samples: [Float], sampleRate: Int32, capacity: Int) throws -> String {
-    try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: capacity) { text in
+    try requireNotNegative("capacity", capacity)
+    return try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: capacity) { text in
       let size = try checked(keeping: self) {
         eliza_inference_asr_transcribe(
           handle, samples, samples.count, sampleRate, text.baseAddress, text.count, $0)
@@ -124,10 +137,12 @@ final class Context: @unchecked Sendable {
   }
 }
 
-/// One sequence of tokens. Used on one thread at a time; `cancel` may be called on any. There is no
-/// `close`: the stream closes with its last reference, so no thread can cancel a closed one.
+/// One sequence of tokens. It serves one call at a time and throws `Misuse.busy` from a second one;
+/// `cancel` may be called on any thread. There is no `close`: the stream closes with its last
+/// reference, and every call holds one, so none runs on a closed stream.
 final class LlmStream: @unchecked Sendable {
   private let handle: OpaquePointer
+  private let calls = NSLock()
 
   init(_ context: Context, _ settings: StreamSettings = StreamSettings()) throws {
     handle = try withExtendedLifetime(context) {
@@ -141,7 +156,7 @@ final class LlmStream: @unchecked Sendable {
 
   /// Blocks until the tokens are decoded.
   func prefill(_ tokens: [Int32]) throws {
-    try checked(keeping: self) {
+    try run {
       eliza_inference_llm_stream_prefill(handle, tokens, tokens.count, $0)
     }
   }
@@ -149,12 +164,14 @@ final class LlmStream: @unchecked Sendable {
   /// Blocks for one model step. `text` ends between two code points, which need not be the end of
   /// what a reader sees as one character.
   func next(tokenCapacity: Int = 16, textCapacity: Int = 256) throws -> Step {
-    try withUnsafeTemporaryAllocation(of: Int32.self, capacity: tokenCapacity) { tokens in
+    try requireNotNegative("tokenCapacity", tokenCapacity)
+    try requireNotNegative("textCapacity", textCapacity)
+    return try withUnsafeTemporaryAllocation(of: Int32.self, capacity: tokenCapacity) { tokens in
       try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: textCapacity) { text in
         var count = 0
         var drafted: Int32 = 0
         var accepted: Int32 = 0
-        let code = try checked(keeping: self) {
+        let code = try run {
           eliza_inference_llm_stream_next(
             handle, tokens.baseAddress, tokens.count, &count, text.baseAddress, text.count,
             &drafted, &accepted, $0)
@@ -173,21 +190,38 @@ final class LlmStream: @unchecked Sendable {
   }
 
   func reset() throws {
-    try checked(keeping: self) { _ in eliza_inference_llm_stream_reset(handle) }
+    try run { _ in eliza_inference_llm_stream_reset(handle) }
   }
 
   /// Resets but for the first `count` tokens; returns how many were kept.
   func reset(keeping count: Int32) throws -> Int32 {
-    try checked(keeping: self) { _ in eliza_inference_llm_stream_reset_keep(handle, count) }
+    try run { _ in eliza_inference_llm_stream_reset_keep(handle, count) }
   }
 
   func saveSlot(_ file: String) throws {
-    try checked(keeping: self) { eliza_inference_llm_stream_save_slot(handle, file, $0) }
+    try requireNoNUL("file", file)
+    try run { eliza_inference_llm_stream_save_slot(handle, file, $0) }
   }
 
   func restoreSlot(_ file: String) throws {
-    try checked(keeping: self) { eliza_inference_llm_stream_restore_slot(handle, file, $0) }
+    try requireNoNUL("file", file)
+    try run { eliza_inference_llm_stream_restore_slot(handle, file, $0) }
   }
+
+  @discardableResult
+  private func run(_ call: (ErrorMessage) -> Int32) throws -> Int32 {
+    guard calls.try() else { throw Misuse.busy }
+    defer { calls.unlock() }
+    return try checked(keeping: self, call)
+  }
+}
+
+private func requireNoNUL(_ argument: String, _ text: String) throws {
+  if text.utf8.contains(0) { throw Misuse.containsNUL(argument: argument) }
+}
+
+private func requireNotNegative(_ argument: String, _ capacity: Int) throws {
+  if capacity < 0 { throw Misuse.negative(argument: argument) }
 }
 
 /// Where a call leaves its message.
@@ -232,21 +266,27 @@ private func reportToVerifier(event: UnsafeRawPointer?, verifier: UnsafeMutableR
 extension StreamSettings {
   fileprivate func withConfig<Result>(
     _ body: (UnsafePointer<LlmStreamConfig>) throws -> Result
-  ) rethrows -> Result {
+  ) throws -> Result {
     var copies: [UnsafeMutablePointer<CChar>] = []
     defer { for copy in copies { free(copy) } }
     // The pointer that a String turns into for a call is dead when the call returns.
-    func copied(_ text: String?) -> UnsafePointer<CChar>? {
-      guard let text, let copy = strdup(text) else { return nil }
+    func copied(_ argument: String, _ text: String?) throws -> UnsafePointer<CChar>? {
+      guard let text else { return nil }
+      try requireNoNUL(argument, text)
+      guard let copy = strdup(text) else { return nil }
       copies.append(copy)
       return UnsafePointer(copy)
     }
     var config = LlmStreamConfig(
       maxTokens: maxTokens, temperature: temperature, topP: topP, topK: topK,
-      repeatPenalty: repeatPenalty, slotID: slotID, promptCacheKey: copied(promptCacheKey),
-      draftMin: draftMin, draftMax: draftMax, mtpDrafterPath: copied(mtpDrafterPath),
-      gbnfGrammar: copied(gbnfGrammar), disableThinking: disableThinking ? 1 : 0,
-      gpuLayers: gpuLayers, cacheTypeK: copied(cacheTypeK), cacheTypeV: copied(cacheTypeV))
+      repeatPenalty: repeatPenalty, slotID: slotID,
+      promptCacheKey: try copied("promptCacheKey", promptCacheKey),
+      draftMin: draftMin, draftMax: draftMax,
+      mtpDrafterPath: try copied("mtpDrafterPath", mtpDrafterPath),
+      gbnfGrammar: try copied("gbnfGrammar", gbnfGrammar),
+      disableThinking: disableThinking ? 1 : 0, gpuLayers: gpuLayers,
+      cacheTypeK: try copied("cacheTypeK", cacheTypeK),
+      cacheTypeV: try copied("cacheTypeV", cacheTypeV))
     return try body(&config)
   }
 }

@@ -3,9 +3,10 @@
 // The compiler needs the header's folder (CGO_CFLAGS=-I...) and the linker the library's
 // (CGO_LDFLAGS=-L...); at run time the dynamic linker has to find the library as well.
 //
-// A Context may be used by any goroutines at once. A Stream is used by one at a time, except that
-// any may call Cancel. No goroutine has to be locked to its thread: the library keeps nothing in
-// the thread that calls, and a call stays on one thread from its beginning to its end.
+// A Context may be used by any goroutines at once. A Stream serves one call at a time: a second one
+// is ErrBusy, except for Cancel and Close. No goroutine has to be locked to its thread: the library
+// keeps nothing in the thread that calls, and a call stays on one thread from its beginning to its
+// end.
 package eliza
 
 /*
@@ -16,9 +17,19 @@ package eliza
 import "C"
 
 import (
+	"errors"
+	"fmt"
 	"runtime/cgo"
+	"strings"
 	"sync"
 	"unsafe"
+)
+
+// What this package refuses by itself.
+var (
+	ErrArgument = errors.New("invalid argument")
+	ErrBusy     = errors.New("the stream is busy: another call on it is running")
+	ErrClosed   = errors.New("closed")
 )
 
 // Error is a failed call: the library's code and its message. Create and Open tell no code: 0.
@@ -40,6 +51,21 @@ func check(code C.int, message *C.char) (int, error) {
 		return 0, newError(code, message)
 	}
 	return int(code), nil
+}
+
+// cString copies a text for C, whose strings end at the first NUL. Free it.
+func cString(argument, text string) (*C.char, error) {
+	if strings.IndexByte(text, 0) >= 0 {
+		return nil, fmt.Errorf("%w: %s contains a NUL", ErrArgument, argument)
+	}
+	return C.CString(text), nil
+}
+
+func checkCapacity(argument string, capacity int) error {
+	if capacity < 0 {
+		return fmt.Errorf("%w: %s is %d", ErrArgument, argument, capacity)
+	}
+	return nil
 }
 
 func flag(value bool) C.int {
@@ -83,14 +109,18 @@ func ReleaseNulls() {
 
 // Context is a bundle; its weights are shared by all of its streams.
 type Context struct {
-	handle   *C.EliInferenceContext
-	mutex    sync.Mutex
+	handle   *C.EliInferenceContext // nil once closed
+	calls    sync.RWMutex           // calls share it, Close waits for them
+	mutex    sync.Mutex             // guards verifier
 	verifier cgo.Handle
 }
 
 // Create opens the bundle directory. Close the context.
 func Create(bundle string) (*Context, error) {
-	path := C.CString(bundle)
+	path, err := cString("bundle", bundle)
+	if err != nil {
+		return nil, err
+	}
 	defer C.free(unsafe.Pointer(path))
 	var message *C.char
 	handle := C.eliza_inference_create(path, &message)
@@ -102,7 +132,10 @@ func Create(bundle string) (*Context, error) {
 
 // CreateOrNil is Create without asking why it failed.
 func CreateOrNil(bundle string) *Context {
-	path := C.CString(bundle)
+	path, err := cString("bundle", bundle)
+	if err != nil {
+		return nil
+	}
 	defer C.free(unsafe.Pointer(path))
 	handle := C.eliza_inference_create(path, nil)
 	if handle == nil {
@@ -111,20 +144,36 @@ func CreateOrNil(bundle string) *Context {
 	return &Context{handle: handle}
 }
 
-// Close destroys the context. Its open streams stay usable, but report to no verifier any more.
-// Closing twice does nothing.
+// Close destroys the context, after the calls on it that run. Its open streams stay usable, but
+// report to no verifier any more. Closing twice does nothing.
 func (c *Context) Close() {
+	c.calls.Lock()
+	defer c.calls.Unlock()
 	if c.handle == nil {
 		return
 	}
-	_ = c.SetVerifier(nil) // fails inside the verifier only, whose handle then has to stay
+	_ = c.setVerifier(nil) // fails inside the verifier only, whose handle then has to stay
 	C.eliza_inference_destroy(c.handle)
 	c.handle = nil
 }
 
+// begin lets a call use the handle until it calls c.calls.RUnlock.
+func (c *Context) begin() error {
+	c.calls.RLock()
+	if c.handle == nil {
+		c.calls.RUnlock()
+		return fmt.Errorf("the context is %w", ErrClosed)
+	}
+	return nil
+}
+
 // Tokenize returns the ids of a text, with the start (and end) tokens that the model asks for.
 func (c *Context) Tokenize(text string, parseSpecial bool) ([]int32, error) {
-	bytes := C.CString(text)
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.calls.RUnlock()
+	bytes := C.CString(text) // whole, NULs included: its length goes with it
 	defer C.free(unsafe.Pointer(bytes))
 	var tokens *C.int
 	var count C.size_t
@@ -140,6 +189,13 @@ func (c *Context) Tokenize(text string, parseSpecial bool) ([]int32, error) {
 
 // Detokenize returns the text of ids, special tokens spelled out; capacity counts the terminator.
 func (c *Context) Detokenize(ids []int32, capacity int) (string, error) {
+	if err := checkCapacity("capacity", capacity); err != nil {
+		return "", err
+	}
+	if err := c.begin(); err != nil {
+		return "", err
+	}
+	defer c.calls.RUnlock()
 	text := make([]byte, capacity)
 	var message *C.char
 	code := C.eliza_inference_detokenize(c.handle, (*C.int)(unsafe.SliceData(ids)),
@@ -150,6 +206,13 @@ func (c *Context) Detokenize(ids []int32, capacity int) (string, error) {
 
 // Transcribe returns the text of mono PCM in [-1, 1]; not in this build.
 func (c *Context) Transcribe(pcm []float32, sampleRate, capacity int) (string, error) {
+	if err := checkCapacity("capacity", capacity); err != nil {
+		return "", err
+	}
+	if err := c.begin(); err != nil {
+		return "", err
+	}
+	defer c.calls.RUnlock()
 	text := make([]byte, capacity)
 	var message *C.char
 	code := C.eliza_inference_asr_transcribe(c.handle, (*C.float)(unsafe.SliceData(pcm)),

@@ -7,6 +7,7 @@ package eliza
 import "C"
 
 import (
+	"fmt"
 	"sync"
 	"unsafe"
 )
@@ -46,24 +47,36 @@ type Step struct {
 
 // Stream is one sequence of tokens and what is generated on it.
 type Stream struct {
-	handle *C.EliLlmStream
-	mutex  sync.Mutex // keeps Close from beginning while Cancel runs
+	mutex   sync.Mutex // guards what follows, and is not held by the calls that take long
+	handle  *C.EliLlmStream
+	running bool
+	closed  bool // or being closed
+	ended   *sync.Cond
 }
 
 // Open opens a stream. Close it; it may outlive the context.
 func (c *Context) Open(config Config) (*Stream, error) {
-	var strings []unsafe.Pointer
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.calls.RUnlock()
+	var copies []unsafe.Pointer
 	defer func() {
-		for _, text := range strings {
+		for _, text := range copies {
 			C.free(text)
 		}
 	}()
-	cString := func(text string) *C.char {
+	var refused error
+	optional := func(argument, text string) *C.char {
 		if text == "" {
 			return nil
 		}
-		copied := C.CString(text)
-		strings = append(strings, unsafe.Pointer(copied))
+		copied, err := cString(argument, text)
+		if err != nil {
+			refused = err
+			return nil
+		}
+		copies = append(copies, unsafe.Pointer(copied))
 		return copied
 	}
 	converted := C.eliza_llm_stream_config_t{
@@ -73,30 +86,42 @@ func (c *Context) Open(config Config) (*Stream, error) {
 		top_k:            C.int32_t(config.TopK),
 		repeat_penalty:   C.float(config.RepeatPenalty),
 		slot_id:          C.int32_t(config.SlotID),
-		prompt_cache_key: cString(config.PromptCacheKey),
+		prompt_cache_key: optional("PromptCacheKey", config.PromptCacheKey),
 		draft_min:        C.int32_t(config.DraftMin),
 		draft_max:        C.int32_t(config.DraftMax),
-		mtp_drafter_path: cString(config.MTPDrafterPath),
-		gbnf_grammar:     cString(config.GBNFGrammar),
+		mtp_drafter_path: optional("MTPDrafterPath", config.MTPDrafterPath),
+		gbnf_grammar:     optional("GBNFGrammar", config.GBNFGrammar),
 		disable_thinking: C.int32_t(flag(config.DisableThinking)),
 		n_gpu_layers:     C.int32_t(config.NGPULayers),
-		cache_type_k:     cString(config.CacheTypeK),
-		cache_type_v:     cString(config.CacheTypeV),
+		cache_type_k:     optional("CacheTypeK", config.CacheTypeK),
+		cache_type_v:     optional("CacheTypeV", config.CacheTypeV),
+	}
+	if refused != nil {
+		return nil, refused
 	}
 	var message *C.char
 	handle := C.eliza_inference_llm_stream_open(c.handle, &converted, &message)
 	if handle == nil {
 		return nil, newError(0, message)
 	}
-	return &Stream{handle: handle}, nil
+	stream := &Stream{handle: handle}
+	stream.ended = sync.NewCond(&stream.mutex)
+	return stream, nil
 }
 
-// Close closes the stream; no other call on it but Cancel may be running. Closing twice does
-// nothing.
+// Close cancels the call that runs, if any, waits for it and closes the stream. Any goroutine may
+// call it but that of a verifier, which the call waits for. Closing twice does nothing.
 func (s *Stream) Close() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	C.eliza_inference_llm_stream_close(s.handle)
+	if s.running && !s.closed {
+		C.eliza_inference_llm_stream_cancel(s.handle)
+	}
+	s.closed = true
+	for s.running {
+		s.ended.Wait()
+	}
+	C.eliza_inference_llm_stream_close(s.handle) // nil, where another goroutine closed it meanwhile
 	s.handle = nil
 }
 
@@ -106,13 +131,38 @@ func (s *Stream) Close() {
 func (s *Stream) Cancel() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.handle != nil {
+	if !s.closed {
 		C.eliza_inference_llm_stream_cancel(s.handle)
 	}
 }
 
+// begin lets the caller, and nobody else, use the handle until end.
+func (s *Stream) begin() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.closed {
+		return fmt.Errorf("the stream is %w", ErrClosed)
+	}
+	if s.running {
+		return ErrBusy
+	}
+	s.running = true
+	return nil
+}
+
+func (s *Stream) end() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.running = false
+	s.ended.Broadcast()
+}
+
 // Prefill appends prompt tokens and decodes them.
 func (s *Stream) Prefill(tokens []int32) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
 	var message *C.char
 	code := C.eliza_inference_llm_stream_prefill(s.handle, (*C.int32_t)(unsafe.SliceData(tokens)),
 		C.size_t(len(tokens)), &message)
@@ -123,6 +173,16 @@ func (s *Stream) Prefill(tokens []int32) error {
 // Next runs at most one model step. What finds no room comes with the next call; 16 tokens and 256
 // bytes hold any ordinary step, 1 and 5 hold something.
 func (s *Stream) Next(tokensCap, textCap int) (Step, error) {
+	if err := checkCapacity("tokensCap", tokensCap); err != nil {
+		return Step{}, err
+	}
+	if err := checkCapacity("textCap", textCap); err != nil {
+		return Step{}, err
+	}
+	if err := s.begin(); err != nil {
+		return Step{}, err
+	}
+	defer s.end()
 	tokens := make([]int32, tokensCap)
 	text := make([]byte, textCap)
 	var count C.size_t
@@ -145,29 +205,51 @@ func (s *Stream) Next(tokensCap, textCap int) (Step, error) {
 
 // SaveSlot writes the stream's tokens and KV cache to a file.
 func (s *Stream) SaveSlot(path string) error {
-	file := C.CString(path)
+	file, err := cString("path", path)
+	if err != nil {
+		return err
+	}
 	defer C.free(unsafe.Pointer(file))
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
 	var message *C.char
-	_, err := check(C.eliza_inference_llm_stream_save_slot(s.handle, file, &message), message)
+	_, err = check(C.eliza_inference_llm_stream_save_slot(s.handle, file, &message), message)
 	return err
 }
 
 // RestoreSlot replaces them by those of such a file.
 func (s *Stream) RestoreSlot(path string) error {
-	file := C.CString(path)
+	file, err := cString("path", path)
+	if err != nil {
+		return err
+	}
 	defer C.free(unsafe.Pointer(file))
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
 	var message *C.char
-	_, err := check(C.eliza_inference_llm_stream_restore_slot(s.handle, file, &message), message)
+	_, err = check(C.eliza_inference_llm_stream_restore_slot(s.handle, file, &message), message)
 	return err
 }
 
 // Reset starts over; after a Cancel it makes the stream usable again. Its error has no message.
 func (s *Stream) Reset() error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
 	_, err := check(C.eliza_inference_llm_stream_reset(s.handle), nil)
 	return err
 }
 
 // ResetKeep does the same but keeps the first tokens of the sequence; it returns how many.
 func (s *Stream) ResetKeep(keep int32) (int, error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	defer s.end()
 	return check(C.eliza_inference_llm_stream_reset_keep(s.handle, C.int32_t(keep)), nil)
 }

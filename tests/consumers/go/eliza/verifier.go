@@ -24,6 +24,14 @@ type VerifierEvent struct {
 // this package, except Cancel. Nil ends that: when SetVerifier returns, the one before is not
 // called any more.
 func (c *Context) SetVerifier(verifier func(VerifierEvent)) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.calls.RUnlock()
+	return c.setVerifier(verifier)
+}
+
+func (c *Context) setVerifier(verifier func(VerifierEvent)) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	// C keeps a number that stands for the function: it may not keep a pointer into Go's memory.

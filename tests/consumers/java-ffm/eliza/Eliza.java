@@ -19,14 +19,17 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.lang.invoke.VarHandle;
 import java.util.Objects;
+import java.util.concurrent.Semaphore;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
  * libelizainference in Java 22 and later through the foreign-function API: no C at all. Starts with
  * {@code java --enable-native-access=ALL-UNNAMED}, or with the name of the module that holds this.
  *
- * <p>What the library refuses arrives as an {@link ElizaException}. Contexts and streams are closed
- * by try-with-resources; there is no finalizer behind it.
+ * <p>What the library refuses arrives as an {@link ElizaException}; a wrong argument is an {@link
+ * IllegalArgumentException} or, where null is none, a {@link NullPointerException}. Contexts and
+ * streams are closed by try-with-resources; there is no finalizer behind it.
  */
 @SuppressWarnings("restricted") // what --enable-native-access permits
 public final class Eliza {
@@ -45,6 +48,10 @@ public final class Eliza {
 
   /** Whether a family of the header answers in this build, such as {@code llm_stream}. */
   public static boolean supported(String family) {
+    Objects.requireNonNull(family, "family");
+    if (!Native.has(family + "_supported")) {
+      throw new IllegalArgumentException("family: there is none of that name");
+    }
     MethodHandle supported = Native.function(family + "_supported", JAVA_INT);
     return call(() -> (int) supported.invokeExact()) != 0;
   }
@@ -56,8 +63,8 @@ public final class Eliza {
    */
   public static void setEnvironment(String name, String value) {
     try (Arena arena = Arena.ofConfined()) {
-      MemorySegment variable = string(arena, name);
-      MemorySegment content = string(arena, value);
+      MemorySegment variable = required(arena, "name", name);
+      MemorySegment content = optional(arena, "value", value);
       int failed =
           call(
               () ->
@@ -172,15 +179,15 @@ public final class Eliza {
       TOP_K.set(struct, 0L, topK);
       REPEAT_PENALTY.set(struct, 0L, repeatPenalty);
       SLOT_ID.set(struct, 0L, slotId);
-      PROMPT_CACHE_KEY.set(struct, 0L, string(arena, promptCacheKey));
+      PROMPT_CACHE_KEY.set(struct, 0L, optional(arena, "promptCacheKey", promptCacheKey));
       DRAFT_MIN.set(struct, 0L, draftMin);
       DRAFT_MAX.set(struct, 0L, draftMax);
-      MTP_DRAFTER_PATH.set(struct, 0L, string(arena, mtpDrafterPath));
-      GBNF_GRAMMAR.set(struct, 0L, string(arena, gbnfGrammar));
+      MTP_DRAFTER_PATH.set(struct, 0L, optional(arena, "mtpDrafterPath", mtpDrafterPath));
+      GBNF_GRAMMAR.set(struct, 0L, optional(arena, "gbnfGrammar", gbnfGrammar));
       DISABLE_THINKING.set(struct, 0L, disableThinking ? 1 : 0);
       N_GPU_LAYERS.set(struct, 0L, gpuLayers);
-      CACHE_TYPE_K.set(struct, 0L, string(arena, cacheTypeK));
-      CACHE_TYPE_V.set(struct, 0L, string(arena, cacheTypeV));
+      CACHE_TYPE_K.set(struct, 0L, optional(arena, "cacheTypeK", cacheTypeK));
+      CACHE_TYPE_V.set(struct, 0L, optional(arena, "cacheTypeV", cacheTypeV));
       return struct;
     }
   }
@@ -225,91 +232,108 @@ public final class Eliza {
 
     public Context(String bundle) {
       super(
+          "the context",
+          Integer.MAX_VALUE,
           opened(
               (arena, error) ->
-                  (MemorySegment) Native.CREATE.invokeExact(string(arena, bundle), error)),
-          Native.DESTROY);
+                  (MemorySegment)
+                      Native.CREATE.invokeExact(required(arena, "bundle", bundle), error)));
     }
 
     /** Whether a context can be made of this folder; asks for no message. */
     public static boolean isBundle(String folder) {
       try (Arena arena = Arena.ofConfined()) {
-        MemorySegment path = string(arena, folder);
+        MemorySegment path = required(arena, "folder", folder);
         MemorySegment context =
             call(() -> (MemorySegment) Native.CREATE.invokeExact(path, MemorySegment.NULL));
-        release(Native.DESTROY, context);
+        Eliza.release(Native.DESTROY, context);
         return !context.equals(MemorySegment.NULL);
       }
     }
 
     public int[] tokenize(String text, boolean addSpecial, boolean parseSpecial) {
-      try (Arena arena = Arena.ofConfined()) {
-        MemorySegment utf8 = arena.allocateFrom(text);
-        MemorySegment tokens = arena.allocate(ADDRESS);
-        MemorySegment count = arena.allocate(JAVA_LONG);
-        checked(
-            (_, error) ->
-                (int)
-                    Native.TOKENIZE.invokeExact(
-                        pointer,
-                        utf8,
-                        utf8.byteSize() - 1,
-                        addSpecial ? 1 : 0,
-                        parseSpecial ? 1 : 0,
-                        tokens,
-                        count,
-                        error));
-        MemorySegment array = tokens.get(ADDRESS, 0);
-        try {
-          return ints(array, count.get(JAVA_LONG, 0));
-        } finally {
-          release(Native.FREE_TOKENS, array);
-        }
-      }
+      Objects.requireNonNull(text, "text");
+      return get(
+          context -> {
+            try (Arena arena = Arena.ofConfined()) {
+              MemorySegment utf8 = arena.allocateFrom(text); // U+0000 included: its size goes along
+              MemorySegment tokens = arena.allocate(ADDRESS);
+              MemorySegment count = arena.allocate(JAVA_LONG);
+              checked(
+                  (_, error) ->
+                      (int)
+                          Native.TOKENIZE.invokeExact(
+                              context,
+                              utf8,
+                              utf8.byteSize() - 1,
+                              addSpecial ? 1 : 0,
+                              parseSpecial ? 1 : 0,
+                              tokens,
+                              count,
+                              error));
+              MemorySegment array = tokens.get(ADDRESS, 0);
+              try {
+                return ints(array, count.get(JAVA_LONG, 0));
+              } finally {
+                Eliza.release(Native.FREE_TOKENS, array);
+              }
+            }
+          });
     }
 
     /** The text of tokens; one that is longer than {@code capacity - 1} bytes is refused. */
     public String detokenize(
         int[] tokens, boolean removeSpecial, boolean unparseSpecial, int capacity) {
-      try (Arena arena = Arena.ofConfined()) {
-        MemorySegment text = arena.allocate(capacity);
-        checked(
-            (scratch, error) ->
-                (int)
-                    Native.DETOKENIZE.invokeExact(
-                        pointer,
-                        scratch.allocateFrom(JAVA_INT, tokens),
-                        (long) tokens.length,
-                        removeSpecial ? 1 : 0,
-                        unparseSpecial ? 1 : 0,
-                        text,
-                        text.byteSize(),
-                        error));
-        return text.getString(0);
-      }
+      Objects.requireNonNull(tokens, "tokens");
+      checkCapacity("capacity", capacity);
+      return get(
+          context -> {
+            try (Arena arena = Arena.ofConfined()) {
+              MemorySegment text = arena.allocate(capacity);
+              checked(
+                  (scratch, error) ->
+                      (int)
+                          Native.DETOKENIZE.invokeExact(
+                              context,
+                              scratch.allocateFrom(JAVA_INT, tokens),
+                              (long) tokens.length,
+                              removeSpecial ? 1 : 0,
+                              unparseSpecial ? 1 : 0,
+                              text,
+                              text.byteSize(),
+                              error));
+              return text.getString(0);
+            }
+          });
     }
 
     /** Speech to text; this build answers {@code ELIZA_ERR_NOT_IMPLEMENTED}. */
     public String transcribe(float[] pcm, int sampleRate, int capacity) {
-      try (Arena arena = Arena.ofConfined()) {
-        MemorySegment text = arena.allocate(capacity);
-        checked(
-            (scratch, error) ->
-                (int)
-                    Native.ASR_TRANSCRIBE.invokeExact(
-                        pointer,
-                        scratch.allocateFrom(JAVA_FLOAT, pcm),
-                        (long) pcm.length,
-                        sampleRate,
-                        text,
-                        text.byteSize(),
-                        error));
-        return text.getString(0);
-      }
+      Objects.requireNonNull(pcm, "pcm");
+      checkCapacity("capacity", capacity);
+      return get(
+          context -> {
+            try (Arena arena = Arena.ofConfined()) {
+              MemorySegment text = arena.allocate(capacity);
+              checked(
+                  (scratch, error) ->
+                      (int)
+                          Native.ASR_TRANSCRIBE.invokeExact(
+                              context,
+                              scratch.allocateFrom(JAVA_FLOAT, pcm),
+                              (long) pcm.length,
+                              sampleRate,
+                              text,
+                              text.byteSize(),
+                              error));
+              return text.getString(0);
+            }
+          });
     }
 
     public Stream open(Config config) {
-      return new Stream(this, config);
+      Objects.requireNonNull(config, "config");
+      return get(context -> new Stream(context, config));
     }
 
     /**
@@ -320,14 +344,16 @@ public final class Eliza {
     public synchronized void onVerified(Consumer<VerifierEvent> consumer) {
       // Shared: whichever thread changes the listener closes it.
       Arena arena = consumer == null ? null : Arena.ofShared();
-      MemorySegment stub =
-          arena == null ? MemorySegment.NULL : Native.verifierStub(arena, consumer);
       try {
-        checked(
-            (_, error) ->
-                (int)
-                    Native.SET_VERIFIER_CALLBACK.invokeExact(
-                        pointer, stub, MemorySegment.NULL, error));
+        MemorySegment stub =
+            arena == null ? MemorySegment.NULL : Native.verifierStub(arena, consumer);
+        run(
+            context ->
+                checked(
+                    (_, error) ->
+                        (int)
+                            Native.SET_VERIFIER_CALLBACK.invokeExact(
+                                context, stub, MemorySegment.NULL, error)));
       } catch (RuntimeException refused) {
         if (arena != null) {
           arena.close();
@@ -341,37 +367,50 @@ public final class Eliza {
       listening = arena;
     }
 
-    /** Its streams stay usable, and call the listener no more. */
+    /** Waits for calls that run. The context's streams live on, and call no listener any more. */
     @Override
     public synchronized void close() {
       if (listening != null) {
-        onVerified(null);
+        onVerified(null); // first, as it fails inside a listener
       }
       super.close();
     }
+
+    @Override
+    void release(MemorySegment context) {
+      Eliza.release(Native.DESTROY, context);
+    }
   }
 
-  /** A stream of text. Used by one thread at a time, {@link #cancel} excepted. */
+  /**
+   * A stream of text. It serves one call at a time and refuses a second one, {@link #cancel} and
+   * {@link #close} excepted.
+   */
   public static final class Stream extends Handle {
-    private Stream(Context context, Config config) {
+    private volatile Thread caller;
+
+    private Stream(MemorySegment context, Config config) {
       super(
+          "the stream",
+          1,
           opened(
               (arena, error) ->
-                  (MemorySegment)
-                      Native.OPEN.invokeExact(context.pointer, config.toNative(arena), error)),
-          Native.CLOSE);
+                  (MemorySegment) Native.OPEN.invokeExact(context, config.toNative(arena), error)));
     }
 
     public void prefill(int... tokens) {
-      checked(
-          (arena, error) ->
+      Objects.requireNonNull(tokens, "tokens");
+      report(
+          (stream, arena, error) ->
               (int)
                   Native.PREFILL.invokeExact(
-                      pointer, arena.allocateFrom(JAVA_INT, tokens), (long) tokens.length, error));
+                      stream, arena.allocateFrom(JAVA_INT, tokens), (long) tokens.length, error));
     }
 
     /** One model step. What does not fit into the capacities comes with the next call. */
     public Step next(int tokenCapacity, int textCapacity) {
+      checkCapacity("tokenCapacity", tokenCapacity);
+      checkCapacity("textCapacity", textCapacity);
       try (Arena arena = Arena.ofConfined()) {
         MemorySegment tokens = arena.allocate(JAVA_INT, tokenCapacity);
         MemorySegment count = arena.allocate(JAVA_LONG);
@@ -379,11 +418,13 @@ public final class Eliza {
         MemorySegment drafted = arena.allocate(JAVA_INT);
         MemorySegment accepted = arena.allocate(JAVA_INT);
         int code =
-            checked(
-                (_, error) ->
-                    (int)
+            report(
+                (stream, _, error) -> {
+                  caller = Thread.currentThread();
+                  try {
+                    return (int)
                         Native.NEXT.invokeExact(
-                            pointer,
+                            stream,
                             tokens,
                             (long) tokenCapacity,
                             count,
@@ -391,7 +432,11 @@ public final class Eliza {
                             (long) textCapacity,
                             drafted,
                             accepted,
-                            error));
+                            error);
+                  } finally {
+                    caller = null;
+                  }
+                });
         return new Step(
             code == 1,
             ints(tokens, count.get(JAVA_LONG, 0)),
@@ -403,53 +448,125 @@ public final class Eliza {
 
     /** Stops a call that runs in another thread. After {@link #close} it does nothing. */
     public void cancel() {
-      try {
-        int _ = call(() -> (int) Native.CANCEL.invokeExact(pointer));
-      } catch (IllegalStateException _) {
-        // There is nothing left to stop.
-      }
+      ifOpen(this::interrupt);
     }
 
     public void reset() {
-      checked((_, _) -> (int) Native.RESET.invokeExact(pointer));
+      report((stream, _, _) -> (int) Native.RESET.invokeExact(stream));
     }
 
     /** Keeps the first tokens of the sequence; returns how many were kept. */
     public int resetKeep(int count) {
-      return checked((_, _) -> (int) Native.RESET_KEEP.invokeExact(pointer, count));
+      return report((stream, _, _) -> (int) Native.RESET_KEEP.invokeExact(stream, count));
     }
 
     public void saveSlot(String file) {
-      checked(
-          (arena, error) ->
-              (int) Native.SAVE_SLOT.invokeExact(pointer, string(arena, file), error));
+      report(
+          (stream, arena, error) ->
+              (int) Native.SAVE_SLOT.invokeExact(stream, required(arena, "file", file), error));
     }
 
     public void restoreSlot(String file) {
-      checked(
-          (arena, error) ->
-              (int) Native.RESTORE_SLOT.invokeExact(pointer, string(arena, file), error));
+      report(
+          (stream, arena, error) ->
+              (int) Native.RESTORE_SLOT.invokeExact(stream, required(arena, "file", file), error));
+    }
+
+    /** Cancels the call that runs, if any, and waits for it. */
+    @Override
+    public void close() {
+      if (caller == Thread.currentThread()) {
+        throw new IllegalStateException("a listener closes the stream that it listens to");
+      }
+      super.close();
+    }
+
+    @Override
+    void interrupt(MemorySegment stream) {
+      int _ = call(() -> (int) Native.CANCEL.invokeExact(stream));
+    }
+
+    @Override
+    void release(MemorySegment stream) {
+      Eliza.release(Native.CLOSE, stream);
+    }
+
+    private int report(StreamCall call) {
+      return get(stream -> checked((arena, error) -> call.call(stream, arena, error)));
+    }
+
+    private interface StreamCall {
+      int call(MemorySegment stream, Arena arena, MemorySegment outError) throws Throwable;
     }
   }
 
   /**
-   * A pointer of the library's, which lives as long as an arena of its own: the linker checks that
-   * with every call, and refuses to close the arena while a call runs. Both are an {@code
-   * IllegalStateException}.
+   * A pointer of the library's. At most {@code callsAtOnce} calls use it, another is refused. Close
+   * waits for those that run; what comes after it is refused as well.
    */
   private abstract static class Handle implements AutoCloseable {
-    final MemorySegment pointer;
-    private final Arena arena = Arena.ofShared();
+    private final String name;
+    private final int callsAtOnce;
+    private final Semaphore calls;
+    private final MemorySegment pointer;
+    private volatile boolean closed;
 
-    Handle(MemorySegment pointer, MethodHandle release) {
-      this.pointer = pointer.reinterpret(arena, closed -> release(release, closed));
+    Handle(String name, int callsAtOnce, MemorySegment pointer) {
+      this.name = name;
+      this.callsAtOnce = callsAtOnce;
+      this.calls = new Semaphore(callsAtOnce);
+      this.pointer = pointer;
+    }
+
+    /** Called once, while calls may run: makes them end soon. */
+    void interrupt(MemorySegment pointer) {}
+
+    /** Called once, when no call runs. */
+    abstract void release(MemorySegment pointer);
+
+    final <R> R get(Function<MemorySegment, R> call) {
+      boolean begun = calls.tryAcquire();
+      try {
+        if (closed) {
+          throw new IllegalStateException(name + " is closed");
+        }
+        if (!begun) {
+          throw new IllegalStateException(name + " is busy: another call on it runs");
+        }
+        return call.apply(pointer);
+      } finally {
+        if (begun) {
+          calls.release();
+        }
+      }
+    }
+
+    final void run(Consumer<MemorySegment> call) {
+      get(
+          open -> {
+            call.accept(open);
+            return null;
+          });
+    }
+
+    /** Runs beside the calls of {@link #get}, unless the handle is closed; it must not block. */
+    final synchronized void ifOpen(Consumer<MemorySegment> call) {
+      if (!closed) {
+        call.accept(pointer);
+      }
     }
 
     @Override
     public void close() {
-      if (arena.scope().isAlive()) {
-        arena.close();
+      synchronized (this) {
+        if (closed) {
+          return;
+        }
+        closed = true;
+        interrupt(pointer);
       }
+      calls.acquireUninterruptibly(callsAtOnce); // for good
+      release(pointer);
     }
   }
 
@@ -516,14 +633,22 @@ public final class Eliza {
   }
 
   /** A C string in UTF-8; null becomes NULL. */
-  private static MemorySegment string(Arena arena, String text) {
-    if (text == null) {
-      return MemorySegment.NULL;
-    }
+  private static MemorySegment optional(Arena arena, String argument, String text) {
+    return text == null ? MemorySegment.NULL : required(arena, argument, text);
+  }
+
+  private static MemorySegment required(Arena arena, String argument, String text) {
+    Objects.requireNonNull(text, argument);
     if (text.indexOf('\0') >= 0) {
-      throw new IllegalArgumentException("U+0000 would end the text early");
+      throw new IllegalArgumentException(argument + " has U+0000, where C would end it");
     }
     return arena.allocateFrom(text);
+  }
+
+  private static void checkCapacity(String argument, int capacity) {
+    if (capacity < 0) {
+      throw new IllegalArgumentException(argument + " is " + capacity);
+    }
   }
 
   /** Reads what a pointer from C leads to: its segment has length 0 until one says otherwise. */
@@ -638,6 +763,10 @@ public final class Eliza {
             FunctionDescriptor.of(JAVA_INT, ADDRESS, ADDRESS, JAVA_INT));
     static final MethodHandle UNSETENV =
         find(LINKER.defaultLookup(), "unsetenv", FunctionDescriptor.of(JAVA_INT, ADDRESS));
+
+    static boolean has(String name) {
+      return LIBRARY.find(PREFIX + name).isPresent();
+    }
 
     static MethodHandle function(String name, ValueLayout result, ValueLayout... arguments) {
       return find(LIBRARY, PREFIX + name, FunctionDescriptor.of(result, arguments));

@@ -2,7 +2,8 @@ package eliza;
 
 import java.io.File;
 import java.nio.charset.StandardCharsets;
-import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.Objects;
+import java.util.concurrent.Semaphore;
 import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 import java.util.function.LongFunction;
@@ -11,8 +12,9 @@ import java.util.function.LongFunction;
  * libelizainference in Java 17, and in Android, through JNI; the other half is {@code
  * ../eliza_jni.cpp}.
  *
- * <p>What the library refuses arrives as an {@link ElizaException}. Contexts and streams are closed
- * by try-with-resources; there is no finalizer behind it.
+ * <p>What the library refuses arrives as an {@link ElizaException}; a wrong argument is an {@link
+ * IllegalArgumentException} or, where null is none, a {@link NullPointerException}. Contexts and
+ * streams are closed by try-with-resources; there is no finalizer behind it.
  */
 public final class Eliza {
   private Eliza() {}
@@ -34,7 +36,7 @@ public final class Eliza {
 
   /** Whether a family of the header answers in this build, such as {@code llm_stream}. */
   public static boolean supported(String family) {
-    return Native.supported(bytes(family));
+    return Native.supported(required("family", family));
   }
 
   /**
@@ -43,7 +45,7 @@ public final class Eliza {
    * environment.
    */
   public static void setEnvironment(String name, String value) {
-    Native.setEnvironment(bytes(name), bytes(value));
+    Native.setEnvironment(required("name", name), optional("value", value));
   }
 
   /** Calls each function that closes or frees with NULL, which all of them ignore. */
@@ -102,22 +104,25 @@ public final class Eliza {
     private long listener;
 
     public Context(String bundle) {
-      super(Native.create(bytes(bundle)));
+      super("the context", Integer.MAX_VALUE, Native.create(required("bundle", bundle)));
     }
 
     /** Whether a context can be made of this folder; asks for no message. */
     public static boolean isBundle(String folder) {
-      return Native.isBundle(bytes(folder));
+      return Native.isBundle(required("folder", folder));
     }
 
     public int[] tokenize(String text, boolean addSpecial, boolean parseSpecial) {
-      byte[] utf8 = text.getBytes(StandardCharsets.UTF_8);
+      // Whole, with U+0000 in it or not: its length goes with it.
+      byte[] utf8 = Objects.requireNonNull(text, "text").getBytes(StandardCharsets.UTF_8);
       return get(context -> Native.tokenize(context, utf8, addSpecial, parseSpecial));
     }
 
     /** The text of tokens; one that is longer than {@code capacity - 1} bytes is refused. */
     public String detokenize(
         int[] tokens, boolean removeSpecial, boolean unparseSpecial, int capacity) {
+      Objects.requireNonNull(tokens, "tokens");
+      checkCapacity("capacity", capacity);
       return text(
           get(
               context ->
@@ -126,10 +131,13 @@ public final class Eliza {
 
     /** Speech to text; this build answers {@code ELIZA_ERR_NOT_IMPLEMENTED}. */
     public String transcribe(float[] pcm, int sampleRate, int capacity) {
+      Objects.requireNonNull(pcm, "pcm");
+      checkCapacity("capacity", capacity);
       return text(get(context -> Native.transcribe(context, pcm, sampleRate, capacity)));
     }
 
     public Stream open(Config config) {
+      Objects.requireNonNull(config, "config");
       return get(context -> new Stream(context, config));
     }
 
@@ -142,18 +150,32 @@ public final class Eliza {
       run(context -> listener = Native.setListener(context, consumer, listener));
     }
 
+    /** Waits for calls that run. The context's streams live on, and call no listener any more. */
+    @Override
+    public synchronized void close() {
+      if (listener != 0) {
+        onVerified(null); // first, as it fails inside a listener
+      }
+      super.close();
+    }
+
     @Override
     void release(long context) {
-      // Streams live on without the context, and would go on calling a listener that is gone.
-      listener = Native.setListener(context, null, listener);
       Native.destroy(context);
     }
   }
 
-  /** A stream of text. Used by one thread at a time, {@link #cancel} excepted. */
+  /**
+   * A stream of text. It serves one call at a time and refuses a second one, {@link #cancel} and
+   * {@link #close} excepted.
+   */
   public static final class Stream extends Handle {
+    private volatile Thread caller;
+
     private Stream(long context, Config config) {
       super(
+          "the stream",
+          1,
           Native.open(
               context,
               config.maxTokens,
@@ -162,29 +184,40 @@ public final class Eliza {
               config.topK,
               config.repeatPenalty,
               config.slotId,
-              bytes(config.promptCacheKey),
+              optional("promptCacheKey", config.promptCacheKey),
               config.draftMin,
               config.draftMax,
-              bytes(config.mtpDrafterPath),
-              bytes(config.gbnfGrammar),
+              optional("mtpDrafterPath", config.mtpDrafterPath),
+              optional("gbnfGrammar", config.gbnfGrammar),
               config.disableThinking,
               config.gpuLayers,
-              bytes(config.cacheTypeK),
-              bytes(config.cacheTypeV)));
+              optional("cacheTypeK", config.cacheTypeK),
+              optional("cacheTypeV", config.cacheTypeV)));
     }
 
     public void prefill(int... tokens) {
+      Objects.requireNonNull(tokens, "tokens");
       run(stream -> Native.prefill(stream, tokens));
     }
 
     /** One model step. What does not fit into the capacities comes with the next call. */
     public Step next(int tokenCapacity, int textCapacity) {
-      return get(stream -> Native.next(stream, tokenCapacity, textCapacity));
+      checkCapacity("tokenCapacity", tokenCapacity);
+      checkCapacity("textCapacity", textCapacity);
+      return get(
+          stream -> {
+            caller = Thread.currentThread();
+            try {
+              return Native.next(stream, tokenCapacity, textCapacity);
+            } finally {
+              caller = null;
+            }
+          });
     }
 
     /** Stops a call that runs in another thread. After {@link #close} it does nothing. */
     public void cancel() {
-      ifOpen(Native::cancel);
+      ifOpen(this::interrupt);
     }
 
     public void reset() {
@@ -197,11 +230,27 @@ public final class Eliza {
     }
 
     public void saveSlot(String file) {
-      run(stream -> Native.saveSlot(stream, bytes(file)));
+      byte[] path = required("file", file);
+      run(stream -> Native.saveSlot(stream, path));
     }
 
     public void restoreSlot(String file) {
-      run(stream -> Native.restoreSlot(stream, bytes(file)));
+      byte[] path = required("file", file);
+      run(stream -> Native.restoreSlot(stream, path));
+    }
+
+    /** Cancels the call that runs, if any, and waits for it. */
+    @Override
+    public void close() {
+      if (caller == Thread.currentThread()) {
+        throw new IllegalStateException("a listener closes the stream that it listens to");
+      }
+      super.close();
+    }
+
+    @Override
+    void interrupt(long stream) {
+      Native.cancel(stream);
     }
 
     @Override
@@ -211,27 +260,43 @@ public final class Eliza {
   }
 
   /**
-   * A pointer of the library's. Calls in any number of threads share it, and close waits for them.
+   * A pointer of the library's. At most {@code callsAtOnce} calls use it, another is refused. Close
+   * waits for those that run; what comes after it is refused as well.
    */
   private abstract static class Handle implements AutoCloseable {
-    private final ReentrantReadWriteLock lock = new ReentrantReadWriteLock();
-    private long pointer;
+    private final String name;
+    private final int callsAtOnce;
+    private final Semaphore calls;
+    private final long pointer;
+    private volatile boolean closed;
 
-    Handle(long pointer) {
+    Handle(String name, int callsAtOnce, long pointer) {
+      this.name = name;
+      this.callsAtOnce = callsAtOnce;
+      this.calls = new Semaphore(callsAtOnce);
       this.pointer = pointer;
     }
 
+    /** Called once, while calls may run: makes them end soon. */
+    void interrupt(long pointer) {}
+
+    /** Called once, when no call runs. */
     abstract void release(long pointer);
 
-    final <T> T get(LongFunction<T> call) {
-      lock.readLock().lock();
+    final <R> R get(LongFunction<R> call) {
+      boolean begun = calls.tryAcquire();
       try {
-        if (pointer == 0) {
-          throw new IllegalStateException("closed");
+        if (closed) {
+          throw new IllegalStateException(name + " is closed");
+        }
+        if (!begun) {
+          throw new IllegalStateException(name + " is busy: another call on it runs");
         }
         return call.apply(pointer);
       } finally {
-        lock.readLock().unlock();
+        if (begun) {
+          calls.release();
+        }
       }
     }
 
@@ -243,43 +308,44 @@ public final class Eliza {
           });
     }
 
-    final void ifOpen(LongConsumer call) {
-      lock.readLock().lock();
-      try {
-        if (pointer != 0) {
-          call.accept(pointer);
-        }
-      } finally {
-        lock.readLock().unlock();
+    /** Runs beside the calls of {@link #get}, unless the handle is closed; it must not block. */
+    final synchronized void ifOpen(LongConsumer call) {
+      if (!closed) {
+        call.accept(pointer);
       }
     }
 
     @Override
-    public final void close() {
-      if (lock.getReadHoldCount() > 0) {
-        throw new IllegalStateException("closed inside one of its own calls");
-      }
-      lock.writeLock().lock();
-      try {
-        if (pointer != 0) {
-          release(pointer);
-          pointer = 0;
+    public void close() {
+      synchronized (this) {
+        if (closed) {
+          return;
         }
-      } finally {
-        lock.writeLock().unlock();
+        closed = true;
+        interrupt(pointer);
       }
+      calls.acquireUninterruptibly(callsAtOnce); // for good
+      release(pointer);
     }
   }
 
-  /** A C string without its terminator, which the glue adds. */
-  private static byte[] bytes(String text) {
-    if (text == null) {
-      return null;
-    }
+  /** A C string without its terminator, which the glue adds; null becomes NULL. */
+  private static byte[] optional(String argument, String text) {
+    return text == null ? null : required(argument, text);
+  }
+
+  private static byte[] required(String argument, String text) {
+    Objects.requireNonNull(text, argument);
     if (text.indexOf('\0') >= 0) {
-      throw new IllegalArgumentException("U+0000 would end the text early");
+      throw new IllegalArgumentException(argument + " has U+0000, where C would end it");
     }
     return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static void checkCapacity(String argument, int capacity) {
+    if (capacity < 0) {
+      throw new IllegalArgumentException(argument + " is " + capacity);
+    }
   }
 
   private static String text(byte[] utf8) {

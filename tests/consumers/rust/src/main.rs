@@ -2,6 +2,7 @@
 
 mod eliza;
 mod json;
+mod misuse;
 
 use std::env;
 use std::error;
@@ -25,11 +26,13 @@ type Outcome<T> = Result<T, Box<dyn error::Error>>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();
-    let [_, _, bundle] = arguments.as_slice() else {
-        eprintln!("usage: scenario LIBRARY BUNDLE");
-        return ExitCode::FAILURE;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let played = match arguments.as_slice() {
+        [_, _, bundle] => play(bundle),
+        [_, _, bundle, "misuse"] => misuse::play(bundle),
+        _ => Err("usage: scenario LIBRARY BUNDLE [misuse]".into()),
     };
-    match play(bundle) {
+    match played {
         Ok(played) => {
             println!("{played}");
             ExitCode::SUCCESS

@@ -72,10 +72,10 @@ impl Drop for Message {
 }
 
 /// A string for C, which ends at the first NUL: one inside is an error, not a shorter string.
-fn c_string(text: &str) -> Result<CString> {
+fn c_string(argument: &str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error {
         code: ffi::ERR_INVALID_ARG,
-        message: format!("{text:?} contains a NUL"),
+        message: format!("{argument} contains a NUL: {text:?}"),
     })
 }
 
@@ -209,7 +209,7 @@ unsafe impl Sync for Context {}
 
 impl Context {
     pub fn create(bundle: &str) -> Result<Self> {
-        let bundle = c_string(bundle)?;
+        let bundle = c_string("bundle", bundle)?;
         let mut message = Message::none();
         // SAFETY: the inputs are borrowed for the call.
         let handle = unsafe { ffi::eliza_inference_create(bundle.as_ptr(), message.out()) };
@@ -221,7 +221,7 @@ impl Context {
 
     /// The same without asking why it failed.
     pub fn create_or_none(bundle: &str) -> Option<Self> {
-        let bundle = c_string(bundle).ok()?;
+        let bundle = c_string("bundle", bundle).ok()?;
         // SAFETY: `out_error` may be NULL.
         let handle = unsafe { ffi::eliza_inference_create(bundle.as_ptr(), null_mut()) };
         NonNull::new(handle).map(|handle| Context {
@@ -233,13 +233,13 @@ impl Context {
     /// Opens a stream, which may outlive the context.
     pub fn open(&self, config: &Config<'_>) -> Result<Stream> {
         let strings = [
-            config.prompt_cache_key,
-            config.mtp_drafter_path,
-            config.gbnf_grammar,
-            config.cache_type_k,
-            config.cache_type_v,
+            ("prompt_cache_key", config.prompt_cache_key),
+            ("mtp_drafter_path", config.mtp_drafter_path),
+            ("gbnf_grammar", config.gbnf_grammar),
+            ("cache_type_k", config.cache_type_k),
+            ("cache_type_v", config.cache_type_v),
         ]
-        .map(|text| text.map(c_string).transpose());
+        .map(|(name, text)| text.map(|text| c_string(name, text)).transpose());
         let [key, drafter, grammar, cache_k, cache_v] = strings;
         let (key, drafter, grammar) = (key?, drafter?, grammar?);
         let (cache_k, cache_v) = (cache_k?, cache_v?);
@@ -276,7 +276,7 @@ impl Context {
         let mut tokens: *mut c_int = null_mut();
         let mut count = 0;
         let mut message = Message::none();
-        // SAFETY: the length is passed, so the text needs no terminator.
+        // SAFETY: the length is passed, so the text needs no terminator, and may contain NULs.
         let code = unsafe {
             ffi::eliza_inference_tokenize(
                 self.handle.as_ptr(),
@@ -494,7 +494,7 @@ impl Stream {
     }
 
     pub fn save_slot(&mut self, path: &str) -> Result<()> {
-        let path = c_string(path)?;
+        let path = c_string("path", path)?;
         let mut message = Message::none();
         // SAFETY: the path is borrowed for the call.
         let code = unsafe {
@@ -504,7 +504,7 @@ impl Stream {
     }
 
     pub fn restore_slot(&mut self, path: &str) -> Result<()> {
-        let path = c_string(path)?;
+        let path = c_string("path", path)?;
         let mut message = Message::none();
         // SAFETY: the path is borrowed for the call.
         let code = unsafe {
