@@ -20,7 +20,7 @@ namespace {
 struct Fixture {
   Fixture() : bundle(make_bundle("tiny-bpe.gguf")), ctx(create_context(bundle->string())) {
     stream = open_stream(ctx, config);
-    vocabulary_size = ctx->text_model.acquire_any()->vocabulary_size();
+    vocabulary_size = ctx->text_model.acquire_any()->vocabulary().size();
   }
 
   CleanEnvironment environment;

@@ -334,7 +334,7 @@ class GrammarSamplerTest : public testing::Test {
  protected:
   GrammarSamplerTest()
       : model_(std::make_shared<const Model>(test::test_model("tiny-bpe.gguf").string(), 0)),
-        logits_(static_cast<size_t>(model_->vocabulary_size())) {
+        logits_(static_cast<size_t>(model_->vocabulary().size())) {
     for (size_t i = 0; i < logits_.size(); ++i) {
       logits_[i] = 2.0f * std::sin(static_cast<float>(i * 7 % 101));
     }
@@ -347,8 +347,8 @@ class GrammarSamplerTest : public testing::Test {
   // Tokens whose text is made of `characters` only: what `root ::= [characters]+` admits first.
   Tokens made_of(const std::string& characters) {
     Tokens tokens;
-    for (int32_t token = 0; token < model_->vocabulary_size(); ++token) {
-      const std::string piece = model_->piece(token);
+    for (int32_t token = 0; token < model_->vocabulary().size(); ++token) {
+      const std::string piece = model_->vocabulary().piece(token);
       if (!piece.empty() && piece.find_first_not_of(characters) == std::string::npos) {
         tokens.push_back(token);
       }
@@ -357,8 +357,8 @@ class GrammarSamplerTest : public testing::Test {
   }
 
   int32_t token_of(const std::string& text) {
-    for (int32_t token = 0; token < model_->vocabulary_size(); ++token) {
-      if (model_->piece(token) == text) return token;
+    for (int32_t token = 0; token < model_->vocabulary().size(); ++token) {
+      if (model_->vocabulary().piece(token) == text) return token;
     }
     ADD_FAILURE() << "no token " << text;
     return 0;
@@ -369,8 +369,8 @@ class GrammarSamplerTest : public testing::Test {
     std::string text;
     for (int i = 0; i < 100; ++i) {
       const int32_t token = draw(sampler, logits_);
-      if (model_->ends_generation(token)) return text;
-      text += model_->piece(token);
+      if (model_->vocabulary().ends_generation(token)) return text;
+      text += model_->vocabulary().piece(token);
     }
     ADD_FAILURE() << "no end after: " << text;
     return text;
@@ -435,7 +435,7 @@ TEST_F(GrammarSamplerTest, FindsATokenFarBehindTheLikeliest) {
 
 TEST_F(GrammarSamplerTest, EqualsTheNaiveOrderOfSteps) {
   const Tokens admitted = made_of("abcdefghijklm ");
-  const Tokens sequence = test::random_tokens(100, 6, model_->vocabulary_size() - 1);
+  const Tokens sequence = test::random_tokens(100, 6, model_->vocabulary().size() - 1);
   for (const int32_t top_k : {0, 1, 5, 11, 60}) {
     for (const float top_p : {1.0f, 0.8f, 0.3f}) {
       SamplingSettings settings = seeded(1.4f);
@@ -484,7 +484,7 @@ TEST_F(GrammarSamplerTest, HugePenaltyForbidsNothing) {
     Sampler sampler(settings, grammar(R"(root ::= "QQQQQQQQ")"));
     Tokens sequence;
     for (int i = 0; i < 8; ++i)
-      sequence.push_back(sampler.draw(logits_.data(), model_->vocabulary_size(), sequence));
+      sequence.push_back(sampler.draw(logits_.data(), model_->vocabulary().size(), sequence));
     EXPECT_EQ(sequence, Tokens(8, token_of("Q")));
   }
 }

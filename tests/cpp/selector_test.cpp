@@ -100,12 +100,13 @@ TEST_F(SelectorTest, BackendThatCannotServeTheBundleIsPassedOver) {
   expect_in_tree();
 }
 
-TEST_F(SelectorTest, UnavailableBackendIsNotAskedForTheBundle) {
+// Looking for a runtime may load its library.
+TEST_F(SelectorTest, BackendThatCannotServeTheBundleIsNotLookedFor) {
   FakeBackend backend("fake");
-  backend.is_available = false;
+  backend.serves = false;
   registry_.add(&backend);
   expect_in_tree();
-  EXPECT_EQ(backend.probes, 0);
+  EXPECT_EQ(backend.looks, 0);
 }
 
 TEST_F(SelectorTest, BackendSeesTheBundleOfTheCall) {
@@ -368,24 +369,6 @@ class ScaffoldTest : public SelectorTest {
 
   TemporaryDirectory bundle_;
 };
-
-#ifdef ELIZA_ENABLE_LITERT
-TEST_F(ScaffoldTest, LitertIsRegisteredAndAbsent) {
-  add("text/model.litertlm");
-  expect_scaffold("litert-lm");
-}
-
-TEST_F(ScaffoldTest, LitertServesLitertlmFilesOnly) {
-  EXPECT_FALSE(serves("litert-lm")) << "no text/";
-  add("text/model.gguf");
-  add("text/litertlm");
-  add("model.litertlm");
-  add_directory("text/directory.litertlm");
-  EXPECT_FALSE(serves("litert-lm"));
-  add("text/model.litertlm");
-  EXPECT_TRUE(serves("litert-lm"));
-}
-#endif
 
 #ifdef ELIZA_ENABLE_MLX
 TEST_F(ScaffoldTest, MlxIsRegisteredAndAbsent) {

@@ -230,7 +230,10 @@ class FakeBackend : public LlmBackendFactory {
       : rank(preference), name_(std::move(name)) {}
 
   const char* name() const override { return name_.c_str(); }
-  bool available() const override { return is_available; }
+  bool available() const override {
+    ++looks;
+    return is_available;
+  }
   bool can_serve(const char* bundle_dir) const override;
   int preference_rank() const override { return rank; }
   LlmBackendSession* open(EliInferenceContext* ctx, const eliza_llm_stream_config_t* cfg,
@@ -241,7 +244,8 @@ class FakeBackend : public LlmBackendFactory {
   int rank;
   std::function<LlmBackendSession*(EliInferenceContext*, const eliza_llm_stream_config_t*, char**)>
       on_open;
-  mutable std::atomic<int> probes{0};
+  mutable std::atomic<int> probes{0};  // calls of can_serve
+  mutable std::atomic<int> looks{0};   // calls of available
 
   // The bundle directory of the last can_serve.
   std::string probed_bundle() const;

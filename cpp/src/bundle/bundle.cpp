@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <regex>
 
 #include "support/environment.h"
@@ -35,15 +34,12 @@ bool is_later_part(const fs::path& file) {
   return std::regex_match(name, match, split_pattern()) && std::stoi(match[2].str()) != 1;
 }
 
-// Anything but a regular file is refused before it is opened: opening a pipe would wait for a
-// writer.
-void require_readable_file(const fs::path& file, const std::string& what) {
-  std::error_code problem;
-  const auto status = fs::status(file, problem);
-  const std::string name = what + " " + quoted(file.u8string());
-  if (!fs::exists(status)) invalid(name + " does not exist");
-  if (!fs::is_regular_file(status)) invalid(name + " is not a file");
-  if (!std::ifstream(file, std::ios::binary)) invalid(name + " cannot be read");
+std::vector<fs::path> text_models(const std::string& bundle_dir) {
+  std::vector<fs::path> models;
+  for (const auto& file : text_entries(bundle_dir, ".gguf")) {
+    if (!is_projector(file) && !is_later_part(file)) models.push_back(file);
+  }
+  return models;
 }
 
 // All files of the model whose first one is `model`.
@@ -134,13 +130,21 @@ void check_bundle(const std::string& bundle_dir) {
   if (problem) invalid("bundle " + quoted(bundle_dir) + ": text/: " + problem.message());
 }
 
+// Anything but a regular file is refused before it is opened: opening a pipe would wait for a
+// writer.
+void require_readable_file(const fs::path& file, const std::string& what) {
+  std::error_code problem;
+  const auto status = fs::status(file, problem);
+  const std::string name = what + " " + quoted(file.u8string());
+  if (!fs::exists(status)) invalid(name + " does not exist");
+  if (!fs::is_regular_file(status)) invalid(name + " is not a file");
+  if (!std::ifstream(file, std::ios::binary)) invalid(name + " cannot be read");
+}
+
 fs::path find_text_model(const std::string& bundle_dir) {
   check_bundle(bundle_dir);
   const fs::path bundle = bundle_path(bundle_dir);
-  std::vector<fs::path> models;
-  for (const auto& file : text_entries(bundle_dir, ".gguf")) {
-    if (!is_projector(file) && !is_later_part(file)) models.push_back(file);
-  }
+  const auto models = text_models(bundle_dir);
   if (models.empty()) {
     invalid("bundle " + quoted(bundle_dir) + " has no text model: no text/*.gguf file");
   }
@@ -155,6 +159,21 @@ fs::path find_text_model(const std::string& bundle_dir) {
   }
   for (const auto& part : parts_of(model)) require_readable_file(part, "text model");
   return model;
+}
+
+bool has_text_model(const std::string& bundle_dir) noexcept {
+  return !text_models(bundle_dir).empty();
+}
+
+std::optional<fs::path> find_tokenizer(const std::string& bundle_dir) {
+  const auto files = text_entries(bundle_dir, ".tokenizer");
+  if (files.empty()) return std::nullopt;
+  if (files.size() > 1) {
+    invalid("bundle " + quoted(bundle_dir) + " has several tokenizers (" + names_of(files) +
+            "); keep one");
+  }
+  require_readable_file(files.front(), "tokenizer");
+  return files.front();
 }
 
 std::vector<fs::path> text_entries(const std::string& bundle_dir,

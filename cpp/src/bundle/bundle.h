@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,17 @@ void check_bundle(const std::string& bundle_dir);
 // model count as one, its first part is returned; `mmproj*` never counts. Throws
 // Error(ELIZA_ERR_BUNDLE_INVALID) where there is none or the choice is not clear.
 std::filesystem::path find_text_model(const std::string& bundle_dir);
+
+// Whether the bundle has text GGUF files among which find_text_model would look.
+bool has_text_model(const std::string& bundle_dir) noexcept;
+
+// The only `text/*.tokenizer`: a vocabulary in a file of its own, for a text model whose artifact
+// has none that the library can read. nullopt where there is none; throws
+// Error(ELIZA_ERR_BUNDLE_INVALID) where there are several or it cannot be read.
+std::optional<std::filesystem::path> find_tokenizer(const std::string& bundle_dir);
+
+// Throws Error(ELIZA_ERR_BUNDLE_INVALID) unless `file` is a readable regular file; `what` names it.
+void require_readable_file(const std::filesystem::path& file, const std::string& what);
 
 // Entries of `text/` whose extension is `extension` (with dot), sorted by name; empty where there
 // are none or the directory cannot be read. Never throws.

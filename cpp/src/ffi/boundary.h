@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <new>
 #include <string>
 
@@ -19,19 +20,23 @@ inline void set_error(char** out_error, const char* function, const std::string&
   }
 }
 
-// Throws Error(ELIZA_ERR_INVALID_ARG) when a required pointer is null.
-inline void require(const void* pointer, const char* argument) {
-  if (pointer == nullptr) {
-    throw Error(ELIZA_ERR_INVALID_ARG, std::string(argument) + " is NULL; pass a valid pointer");
-  }
-}
+// Receives the `*out_error` of a seam call and frees it on every path.
+class SeamMessage {
+ public:
+  SeamMessage() = default;
+  ~SeamMessage() { std::free(text_); }
+  SeamMessage(const SeamMessage&) = delete;
+  SeamMessage& operator=(const SeamMessage&) = delete;
 
-// Throws Error(ELIZA_ERR_INVALID_ARG) when a required size is 0.
-inline void require_size(size_t size, const char* argument) {
-  if (size == 0) {
-    throw Error(ELIZA_ERR_INVALID_ARG, std::string(argument) + " is 0; it must be at least 1");
+  char** out() { return &text_; }
+  bool is_set() const { return text_ != nullptr; }
+  [[noreturn]] void raise(int code) const {
+    throw Error(code, is_set() ? text_ : "the backend failed without a message");
   }
-}
+
+ private:
+  char* text_ = nullptr;
+};
 
 // Runs `work`, which returns a status; whatever it throws becomes a negative code and a message.
 template <typename Work>

@@ -4,12 +4,14 @@
 #include "bundle/bundle.h"
 #include "ffi/boundary.h"
 #include "ffi/handles.h"
+#include "ffi/selection.h"
 #include "llama/log_capture.h"
+#include "llama/vocabulary.h"
 
 using eliza::Error;
 using eliza::quoted;
+using eliza::require;
 using eliza::ffi::handle_of;
-using eliza::ffi::require;
 using eliza::ffi::status_of;
 
 namespace eliza {
@@ -18,6 +20,54 @@ const char* llm_backend_context_bundle_dir(const EliInferenceContext* ctx) {
   return ctx->bundle_dir.c_str();
 }
 
+std::shared_ptr<const Tokenizer> llm_backend_context_tokenizer(EliInferenceContext* ctx) {
+  return ctx->tokenizer.acquire(ctx->bundle_dir);
+}
+
+std::shared_ptr<void> llm_backend_context_kept(EliInferenceContext* ctx,
+                                               const LlmBackendFactory* backend) {
+  return ctx->kept.get(backend);
+}
+
+void llm_backend_context_keep(EliInferenceContext* ctx, const LlmBackendFactory* backend,
+                              std::shared_ptr<void> value) {
+  ctx->kept.set(backend, std::move(value));
+}
+
+namespace ffi {
+
+std::shared_ptr<const Tokenizer> TokenizerSlot::acquire(const std::string& bundle_dir) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!tokenizer_) {
+    auto file = find_tokenizer(bundle_dir);
+    if (!file && has_text_model(bundle_dir)) file = find_text_model(bundle_dir);
+    if (file) tokenizer_ = llama::load_vocabulary(file->string());
+  }
+  return tokenizer_;
+}
+
+void TokenizerSlot::evict() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  tokenizer_.reset();
+}
+
+std::shared_ptr<void> KeptByBackends::get(const LlmBackendFactory* backend) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return values_[backend];
+}
+
+void KeptByBackends::set(const LlmBackendFactory* backend, std::shared_ptr<void> value) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  values_[backend].swap(value);
+}
+
+void KeptByBackends::evict() {
+  decltype(values_) released;  // outside the lock: freeing a model takes a while
+  const std::lock_guard<std::mutex> lock(mutex_);
+  released.swap(values_);
+}
+
+}  // namespace ffi
 }  // namespace eliza
 
 namespace {
@@ -52,7 +102,11 @@ int eliza_inference_mmap_acquire(EliInferenceContext* ctx, const char* region_na
   return status_of(__func__, out_error, [&] {
     require(ctx, "ctx");
     require_text_region(region_name);
-    ctx->text_model.acquire_any();
+    if (auto* backend = eliza::ffi::select_backend(*ctx, nullptr)) {
+      backend->load(ctx);
+    } else {
+      ctx->text_model.acquire_any();
+    }
     return ELIZA_OK;
   });
 }
@@ -65,6 +119,8 @@ int eliza_inference_mmap_evict(EliInferenceContext* ctx, const char* region_name
     ctx->decoders->clear();
     ctx->drafter.evict();
     ctx->text_model.evict();
+    ctx->tokenizer.evict();
+    ctx->kept.evict();
     return ELIZA_OK;
   });
 }

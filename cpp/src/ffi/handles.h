@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "llama/decoder_pool.h"
@@ -10,6 +12,34 @@
 #include "seam/llm_backend.h"
 
 // What the opaque handles of the C ABI are.
+
+namespace eliza::ffi {
+
+// The vocabulary of a bundle apart from a loaded model; loaded at first use. Thread-safe.
+class TokenizerSlot {
+ public:
+  // nullptr where the bundle holds none.
+  std::shared_ptr<const Tokenizer> acquire(const std::string& bundle_dir);
+  void evict();
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+// What backends keep with a context. Thread-safe.
+class KeptByBackends {
+ public:
+  std::shared_ptr<void> get(const LlmBackendFactory* backend);
+  void set(const LlmBackendFactory* backend, std::shared_ptr<void> value);
+  void evict();
+
+ private:
+  std::mutex mutex_;
+  std::map<const LlmBackendFactory*, std::shared_ptr<void>> values_;
+};
+
+}  // namespace eliza::ffi
 
 struct EliInferenceContext {
   explicit EliInferenceContext(const std::string& directory)
@@ -22,6 +52,8 @@ struct EliInferenceContext {
       std::make_shared<eliza::llama::DecoderPool>();
   const std::shared_ptr<eliza::llama::Verifier> verifier =
       std::make_shared<eliza::llama::Verifier>();
+  eliza::ffi::TokenizerSlot tokenizer;
+  eliza::ffi::KeptByBackends kept;
 };
 
 // Exactly one of the two is set.

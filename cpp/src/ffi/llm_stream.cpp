@@ -1,35 +1,21 @@
 #include <algorithm>
 
-#include "backends/builtin_backends.h"
 #include "ffi/boundary.h"
 #include "ffi/handles.h"
+#include "ffi/selection.h"
 #include "llama/stream_settings.h"
-#include "seam/llm_backend_registry.h"
 
 // Every function has the backend branch on top: it forwards its arguments verbatim. Below it is the
 // in-tree llama.cpp path.
 
 using eliza::Error;
+using eliza::require;
+using eliza::require_size;
 using eliza::ffi::handle_of;
-using eliza::ffi::require;
-using eliza::ffi::require_size;
+using eliza::ffi::SeamMessage;
 using eliza::ffi::status_of;
 
 namespace {
-
-// Receives the `*out_error` of a seam call and frees it on every path.
-class SeamMessage {
- public:
-  ~SeamMessage() { eliza_inference_free_string(text_); }
-  char** out() { return &text_; }
-  bool is_set() const { return text_ != nullptr; }
-  [[noreturn]] void raise(int code) const {
-    throw Error(code, is_set() ? text_ : "the backend failed without a message");
-  }
-
- private:
-  char* text_ = nullptr;
-};
 
 EliLlmStream* open_on_backend(eliza::LlmBackendFactory& factory, EliInferenceContext* ctx,
                               const eliza_llm_stream_config_t* cfg) {
@@ -73,11 +59,9 @@ EliLlmStream* eliza_inference_llm_stream_open(EliInferenceContext* ctx,
   return handle_of<EliLlmStream>(__func__, out_error, [&]() -> EliLlmStream* {
     require(ctx, "ctx");
     require(cfg, "cfg");
-    eliza::llm_backend_register_builtins(eliza::LlmBackendRegistry::instance());
-    SeamMessage message;
-    auto* factory = eliza::llm_backend_select(ctx->bundle_dir.c_str(), cfg, message.out());
-    if (message.is_set()) message.raise(ELIZA_ERR_INVALID_ARG);
-    if (factory != nullptr) return open_on_backend(*factory, ctx, cfg);
+    if (auto* backend = eliza::ffi::select_backend(*ctx, cfg)) {
+      return open_on_backend(*backend, ctx, cfg);
+    }
     return open_in_tree(ctx, *cfg);
   });
 }

@@ -1,16 +1,36 @@
-#include "llama/tokenizer.h"
+#include "seam/tokenizer.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 
+#include "bundle/bundle.h"
 #include "ffi/boundary.h"
 #include "ffi/handles.h"
+#include "ffi/selection.h"
 
 using eliza::Error;
-using eliza::ffi::require;
-using eliza::ffi::require_size;
+using eliza::require;
+using eliza::require_size;
 using eliza::ffi::status_of;
+
+namespace {
+
+// The vocabulary of the context's bundle. Where that is the GGUF's, the model is loaded whole: its
+// streams need it anyway.
+std::shared_ptr<const eliza::Tokenizer> tokenizer_of(EliInferenceContext* ctx) {
+  const std::string& bundle = ctx->bundle_dir;
+  if (eliza::find_tokenizer(bundle)) return eliza::llm_backend_context_tokenizer(ctx);
+  if (!eliza::has_text_model(bundle)) {
+    if (auto* backend = eliza::ffi::select_backend(*ctx, nullptr)) {
+      if (auto tokenizer = backend->tokenizer(ctx)) return tokenizer;
+    }
+  }
+  const auto model = ctx->text_model.acquire_any();
+  return {model, &model->vocabulary()};
+}
+
+}  // namespace
 
 int eliza_inference_tokenize_supported(void) { return 1; }
 
@@ -22,9 +42,8 @@ int eliza_inference_tokenize(EliInferenceContext* ctx, const char* text, size_t 
     require(text, "text");
     require(out_tokens, "out_tokens");
     require(out_n, "out_n");
-    const auto model = ctx->text_model.acquire_any();
     const auto tokens =
-        eliza::llama::tokenize(*model, {text, text_len}, add_special != 0, parse_special != 0);
+        tokenizer_of(ctx)->tokenize({text, text_len}, add_special != 0, parse_special != 0);
     // At least one byte, so that an empty result is not NULL.
     const size_t bytes = tokens.size() * sizeof(int);
     auto* copy = static_cast<int*>(std::malloc(bytes + 1));
@@ -45,11 +64,10 @@ int eliza_inference_detokenize(EliInferenceContext* ctx, const int* tokens, size
     require(out_text, "out_text");
     require_size(max_text_bytes, "max_text_bytes");
     *out_text = '\0';
-    const auto model = ctx->text_model.acquire_any();
-    model->check_token_ids(tokens, n_tokens);
+    const auto tokenizer = tokenizer_of(ctx);
+    tokenizer->check_token_ids(tokens, n_tokens);
     const std::vector<int32_t> ids(tokens, tokens + n_tokens);
-    const std::string text =
-        eliza::llama::detokenize(*model, ids, remove_special != 0, unparse_special != 0);
+    const std::string text = tokenizer->detokenize(ids, remove_special != 0, unparse_special != 0);
     if (text.size() >= max_text_bytes) {
       throw Error(ELIZA_ERR_INVALID_ARG, "max_text_bytes " + std::to_string(max_text_bytes) +
                                              " is too small; the text needs " +

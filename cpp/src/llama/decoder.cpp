@@ -291,7 +291,7 @@ size_t Decoder::measure_drafting_rows() {
   const size_t most = std::min({alike ? many_rows - 1 : repacked_rows - 1,
                                 static_cast<size_t>(shape_.outputs), batch_size_, context_size_});
   const size_t compared = repacked ? most : std::min<size_t>(most, 4);
-  const auto size = static_cast<size_t>(model_->vocabulary_size());
+  const auto size = static_cast<size_t>(model_->vocabulary().size());
   std::vector<int32_t> tokens;
   for (size_t i = 0; i < many_rows; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % size));
   clear();
@@ -329,7 +329,7 @@ DecoderState Decoder::save() const {
     // With smaller batches the kernels for few rows have worked, which only such a decoder repeats.
     state.exact = least_rows_ == many_rows ? exact_ : 0;
     if (const float* logits = last_logits()) {
-      state.logits.assign(logits, logits + model_->vocabulary_size());
+      state.logits.assign(logits, logits + model_->vocabulary().size());
     }
     state.cache.resize(llama_state_seq_get_size(context_.get(), sequence_id));
     const size_t written = llama_state_seq_get_data(context_.get(), state.cache.data(),

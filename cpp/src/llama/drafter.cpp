@@ -269,17 +269,17 @@ void check_same_vocabulary(const Model& target, const Model& drafter) {
     throw Error(ELIZA_ERR_INVALID_ARG,
                 "mtp_drafter_path: the drafter's vocabulary is not the model's: " + difference);
   };
-  if (llama_vocab_type(target.vocabulary()) != llama_vocab_type(drafter.vocabulary())) {
+  if (llama_vocab_type(target.vocabulary().get()) != llama_vocab_type(drafter.vocabulary().get())) {
     refuse("their tokenizers are of different kinds");
   }
-  const int32_t size = target.vocabulary_size();
-  if (drafter.vocabulary_size() != size) {
-    refuse("it has " + std::to_string(drafter.vocabulary_size()) + " tokens and the model " +
+  const int32_t size = target.vocabulary().size();
+  if (drafter.vocabulary().size() != size) {
+    refuse("it has " + std::to_string(drafter.vocabulary().size()) + " tokens and the model " +
            std::to_string(size));
   }
   for (int32_t token = 0; token < size; ++token) {
-    const char* ours = llama_vocab_get_text(target.vocabulary(), token);
-    const char* theirs = llama_vocab_get_text(drafter.vocabulary(), token);
+    const char* ours = llama_vocab_get_text(target.vocabulary().get(), token);
+    const char* theirs = llama_vocab_get_text(drafter.vocabulary().get(), token);
     if (std::strcmp(ours, theirs) != 0) {
       refuse("token " + std::to_string(token) + " is " + quoted(theirs) + " there and " +
              quoted(ours) + " here");

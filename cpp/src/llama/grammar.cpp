@@ -232,7 +232,7 @@ void parse_rules(llama_grammar_parser& parser, const std::string& gbnf) {
 Grammar::Grammar(std::shared_ptr<const Model> model, const std::string& gbnf)
     : model_(std::move(model)) {
   guarded(ELIZA_ERR_INVALID_ARG, "gbnf_grammar does not parse", [&](const LogCapture& log) {
-    llama_grammar_parser parser(model_->vocabulary());
+    llama_grammar_parser parser(model_->vocabulary().get());
     parse_rules(parser, gbnf);
     const auto root = parser.symbol_ids.find(root_rule);
     if (root == parser.symbol_ids.end()) refuse("it has no rule named root");
@@ -243,8 +243,8 @@ Grammar::Grammar(std::shared_ptr<const Model> model, const std::string& gbnf)
       }
     }
     auto rules = parser.c_rules();
-    start_.reset(
-        llama_grammar_init_impl(model_->vocabulary(), rules.data(), rules.size(), root->second));
+    start_.reset(llama_grammar_init_impl(model_->vocabulary().get(), rules.data(), rules.size(),
+                                         root->second));
     if (!start_) refuse(log.reason());
   });
   reset();
@@ -274,8 +274,8 @@ void Grammar::filter(std::vector<Candidate>& candidates) const {
 // What llama.cpp admits too lightly: it takes overlong forms and the like for the characters they
 // resemble, and a control token, which adds nothing to the text, for the characters of its name.
 bool Grammar::can_follow(int32_t token) const {
-  if (model_->ends_generation(token)) return unfinished_.empty();
-  const std::string piece = model_->piece(token);
+  if (model_->vocabulary().ends_generation(token)) return unfinished_.empty();
+  const std::string piece = model_->vocabulary().piece(token);
   if (piece.empty()) return names_tokens_;
   std::string unfinished = unfinished_;
   return continues_utf8(unfinished, piece);
@@ -283,7 +283,8 @@ bool Grammar::can_follow(int32_t token) const {
 
 void Grammar::accept(int32_t token) {
   llama_grammar_accept_impl(*current_, token);
-  if (!model_->ends_generation(token)) continues_utf8(unfinished_, model_->piece(token));
+  if (!model_->vocabulary().ends_generation(token))
+    continues_utf8(unfinished_, model_->vocabulary().piece(token));
 }
 
 void Grammar::reset() {

@@ -16,9 +16,6 @@
 namespace eliza::llama {
 namespace {
 
-// How model families spell the token that begins a thinking section.
-constexpr const char* thinking_spellings[] = {"<think>", "[THINK]", "<|think|>", "<seed:think>"};
-
 // Hashes the size, the beginning, where the metadata are, and samples of the rest: the whole file
 // would take as long as reading it.
 uint64_t fingerprint_of(const std::filesystem::path& path) {
@@ -53,21 +50,25 @@ Model::Model(const std::string& path, int32_t n_gpu_layers, Use use)
       params.load_mtp = true;  // mapped, so that streams without drafts pay nothing
       model_ = llama_model_load_from_file(path.c_str(), params);
       if (model_ == nullptr) throw Error(ELIZA_ERR_BUNDLE_INVALID, fault_message(what, "", log));
-      vocabulary_ = llama_model_get_vocab(model_);
+      const llama_vocab* vocabulary = llama_model_get_vocab(model_);
+      training_context_ = llama_model_n_ctx_train(model_);
       read_kind();
       if (is_draft_head_) {
-        if (use == Use::drafting) return read_vocabulary();
+        if (use == Use::drafting) {
+          vocabulary_.emplace(vocabulary);
+          return;
+        }
         throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it is a drafter and no text model");
       }
-      if (llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
+      if (llama_vocab_type(vocabulary) == LLAMA_VOCAB_TYPE_NONE) {
         throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it has no vocabulary");
       }
       if (!llama_model_has_decoder(model_) || llama_model_has_encoder(model_) ||
           llama_model_is_diffusion(model_)) {
         throw Error(ELIZA_ERR_BUNDLE_INVALID, what + ": it is not a decoder-only text model");
       }
-      read_vocabulary();
-      check_vocabulary();
+      vocabulary_.emplace(vocabulary);
+      vocabulary_->check_usable();
       try_decoding();
       fingerprint_ = fingerprint_of(path);
     });
@@ -101,36 +102,6 @@ void Model::read_kind() {
                    architecture_ == "gemma4-assistant" || (has_mtp_head_ && !has_trunk);
 }
 
-void Model::read_vocabulary() {
-  vocabulary_size_ = llama_vocab_n_tokens(vocabulary_);
-  training_context_ = llama_model_n_ctx_train(model_);
-  for (int32_t token = 0; token < vocabulary_size_; ++token) {
-    const std::string_view text = llama_vocab_get_text(vocabulary_, token);
-    for (const std::string_view spelling : thinking_spellings) {
-      if (text == spelling) thinking_.push_back(token);
-    }
-  }
-  int32_t count = 0;
-  const llama_token* suppressed = llama_vocab_get_suppress_tokens(vocabulary_, &count);
-  for (int32_t i = 0; i < count; ++i) {
-    if (suppressed[i] >= 0 && suppressed[i] < vocabulary_size_)
-      suppressed_.push_back(suppressed[i]);
-  }
-}
-
-// llama.cpp's RWKV tokenizer never ends on a byte that no token begins with.
-void Model::check_vocabulary() const {
-  if (llama_vocab_type(vocabulary_) != LLAMA_VOCAB_TYPE_RWKV) return;
-  std::array<bool, 256> known{};
-  for (int32_t token = 0; token < vocabulary_size_; ++token) {
-    const std::string bytes = piece(token);
-    if (bytes.size() == 1) known[static_cast<uint8_t>(bytes[0])] = true;
-  }
-  if (std::find(known.begin(), known.end(), false) != known.end()) {
-    throw Error(ELIZA_ERR_BUNDLE_INVALID, "its vocabulary lacks single bytes");
-  }
-}
-
 // A tensor of a type or shape that the kernels cannot take fails an assertion while decoding. On a
 // thread of ggml nothing could catch that; so the first tokens are decoded here, on this thread
 // alone, in a throwaway context: many rows and one, which run different kernels.
@@ -156,28 +127,6 @@ void Model::try_decoding() const {
     }
   }
 }
-
-void Model::check_token_ids(const int32_t* ids, size_t count) const {
-  for (size_t i = 0; i < count; ++i) {
-    if (ids[i] >= 0 && ids[i] < vocabulary_size_) continue;
-    throw Error(ELIZA_ERR_INVALID_ARG, "token id " + std::to_string(ids[i]) + " at index " +
-                                           std::to_string(i) + " is outside the vocabulary (0 to " +
-                                           std::to_string(vocabulary_size_ - 1) + ")");
-  }
-}
-
-std::string Model::piece(int32_t token) const {
-  std::string piece(32, '\0');
-  for (;;) {
-    const int32_t length =
-        llama_token_to_piece(vocabulary_, token, piece.data(), static_cast<int32_t>(piece.size()),
-                             /*lstrip=*/0, /*special=*/false);
-    piece.resize(static_cast<size_t>(length < 0 ? -length : length));
-    if (length >= 0) return piece;
-  }
-}
-
-bool Model::ends_generation(int32_t token) const { return llama_vocab_is_eog(vocabulary_, token); }
 
 std::shared_ptr<const Model> ModelSlot::acquire(int32_t n_gpu_layers) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -4,11 +4,12 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <vector>
+
+#include "llama/vocabulary.h"
 
 struct llama_model;
-struct llama_vocab;
 
 namespace eliza::llama {
 
@@ -27,8 +28,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   llama_model* get() const { return model_; }
-  const llama_vocab* vocabulary() const { return vocabulary_; }
-  int32_t vocabulary_size() const { return vocabulary_size_; }
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
   int32_t training_context() const { return training_context_; }
   int32_t gpu_layers() const { return gpu_layers_; }
   const std::string& path() const { return path_; }
@@ -45,23 +45,8 @@ class Model {
   // weights.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // Throws Error(ELIZA_ERR_INVALID_ARG) that names the first id outside the vocabulary.
-  void check_token_ids(const int32_t* ids, size_t count) const;
-
-  // The bytes of a generated token; empty for control tokens. Not necessarily whole characters.
-  std::string piece(int32_t token) const;
-
-  bool ends_generation(int32_t token) const;
-
-  // Tokens that no stream may generate (the model file asks for it), and those that begin a
-  // thinking section.
-  const std::vector<int32_t>& suppressed_tokens() const { return suppressed_; }
-  const std::vector<int32_t>& thinking_tokens() const { return thinking_; }
-
  private:
   void read_kind();
-  void read_vocabulary();
-  void check_vocabulary() const;
   void try_decoding() const;
 
   const std::string path_;
@@ -70,12 +55,9 @@ class Model {
   bool is_draft_head_ = false;
   bool has_mtp_head_ = false;
   llama_model* model_ = nullptr;
-  const llama_vocab* vocabulary_ = nullptr;
-  int32_t vocabulary_size_ = 0;
+  std::optional<Vocabulary> vocabulary_;
   int32_t training_context_ = 0;
   int32_t gpu_layers_;
-  std::vector<int32_t> suppressed_;
-  std::vector<int32_t> thinking_;
 };
 
 // The one model of a context: loaded at first use, shared afterwards. Thread-safe; a second caller

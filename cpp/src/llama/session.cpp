@@ -11,14 +11,14 @@ namespace {
 
 SamplingSettings sampling_settings(const Model& model, const StreamSettings& settings) {
   SamplingSettings sampling;
-  sampling.temperature = settings.temperature;
-  sampling.top_k = settings.top_k;
-  sampling.top_p = settings.top_p;
-  sampling.repeat_penalty = settings.repeat_penalty;
-  sampling.seed = settings.seed;
-  sampling.banned_tokens = model.suppressed_tokens();
+  sampling.temperature = settings.sampling.temperature;
+  sampling.top_k = settings.sampling.top_k;
+  sampling.top_p = settings.sampling.top_p;
+  sampling.repeat_penalty = settings.sampling.repeat_penalty;
+  sampling.seed = settings.sampling.seed;
+  sampling.banned_tokens = model.vocabulary().suppressed_tokens();
   if (settings.disable_thinking) {
-    const auto& thinking = model.thinking_tokens();
+    const auto& thinking = model.vocabulary().thinking_tokens();
     sampling.banned_tokens.insert(sampling.banned_tokens.end(), thinking.begin(), thinking.end());
   }
   return sampling;
@@ -141,7 +141,7 @@ void Session::check_cancelled() const {
 
 void Session::prefill(const int32_t* tokens, size_t count) {
   check_cancelled();
-  model_->check_token_ids(tokens, count);
+  model_->vocabulary().check_token_ids(tokens, count);
   const size_t context_size = decoder_->context_size();
   if (count > context_size - sequence_.size()) {
     throw Error(ELIZA_ERR_INVALID_ARG,
@@ -167,23 +167,13 @@ Session::Delivery Session::next(int32_t* tokens, size_t token_capacity, char* te
                                 size_t text_capacity) {
   check_cancelled();
   Delivery delivery;
-  if (undelivered_.empty() && !text_.has_text() && !ended_) {
+  if (outbox_.is_empty() && !ended_) {
     const auto verdict = step();
     delivery.drafted = verdict.drafted;
     delivery.accepted = verdict.accepted;
   }
-
-  delivery.tokens = std::min(token_capacity, undelivered_.size());
-  const auto delivered = undelivered_.begin() + static_cast<std::ptrdiff_t>(delivery.tokens);
-  std::copy(undelivered_.begin(), delivered, tokens);
-  undelivered_.erase(undelivered_.begin(), delivered);
-  const size_t bytes = text_.take(text, text_capacity);
-  if (bytes == 0 && delivery.tokens == 0 && text_.has_text()) {
-    throw Error(ELIZA_ERR_INVALID_ARG,
-                "text_cap " + std::to_string(text_capacity) +
-                    " cannot hold the next character and the terminator; 5 bytes hold any");
-  }
-  delivery.final = ended_ && undelivered_.empty() && !text_.has_text();
+  delivery.tokens = outbox_.take(tokens, token_capacity, text, text_capacity);
+  delivery.final = ended_ && outbox_.is_empty();
   return delivery;
 }
 
@@ -203,7 +193,7 @@ Session::Verdict Session::step() {
     std::vector<int32_t> drafts;
     if (most > 0) decoding([&] { drafts = drafter_->draft(sequence_, most); });
     // The end of the generation is no token to deliver, and nothing comes behind it.
-    const auto ends = [&](int32_t token) { return model_->ends_generation(token); };
+    const auto ends = [&](int32_t token) { return model_->vocabulary().ends_generation(token); };
     drafts.erase(std::find_if(drafts.begin(), drafts.end(), ends), drafts.end());
     check_cancelled();
     drafting_seconds = watch.seconds();
@@ -229,8 +219,8 @@ size_t Session::most_drafts() const {
 // is not made.
 size_t Session::affordable_drafts() const {
   size_t most = std::min(most_drafts(), decoder_->context_size() - sequence_.size() - 1);
-  if (settings_.max_tokens > 0) {
-    most = std::min(most, static_cast<size_t>(settings_.max_tokens - generated_ - 1));
+  if (settings_.sampling.max_tokens > 0) {
+    most = std::min(most, static_cast<size_t>(settings_.sampling.max_tokens - generated_ - 1));
   }
   return settings_.always_draft ? most : budget_.affordable(most, drafter_->lag(sequence_));
 }
@@ -286,18 +276,17 @@ void Session::report(const std::vector<int32_t>& drafts, size_t accepted,
 // Draws a token and appends it; false where it ends the generation instead.
 bool Session::draw(const float* logits) {
   const int32_t token = guarded(ELIZA_ERR_FFI_FAULT, "sampling failed", [&](const LogCapture&) {
-    return sampler_.draw(logits, model_->vocabulary_size(), sequence_);
+    return sampler_.draw(logits, model_->vocabulary().size(), sequence_);
   });
   generating_ = true;
-  if (model_->ends_generation(token)) {
+  if (model_->vocabulary().ends_generation(token)) {
     end_generation();
     return false;
   }
   sequence_.push_back(token);
-  undelivered_.push_back(token);
-  text_.push(model_->piece(token));
+  outbox_.push(token, model_->vocabulary().piece(token));
   ++generated_;
-  if (generated_ == settings_.max_tokens || sequence_.size() >= decoder_->context_size()) {
+  if (generated_ == settings_.sampling.max_tokens || sequence_.size() >= decoder_->context_size()) {
     end_generation();
   }
   return true;
@@ -305,7 +294,7 @@ bool Session::draw(const float* logits) {
 
 void Session::end_generation() {
   ended_ = true;
-  text_.finish();
+  outbox_.finish();
 }
 
 // Keeps of the cache what the new sequence can use.
@@ -348,13 +337,12 @@ void Session::decoding(const Work& work) {
 }
 
 // Tokens of the sequence that the caller knows.
-size_t Session::delivered() const { return sequence_.size() - undelivered_.size(); }
+size_t Session::delivered() const { return sequence_.size() - outbox_.tokens(); }
 
 void Session::start_over() {
   generated_ = 0;
   ended_ = false;
-  undelivered_.clear();
-  text_.clear();
+  outbox_.clear();
   sampler_.reset();
   running_.cancelled().store(false);
 }
@@ -373,7 +361,7 @@ size_t Session::reset_keep(size_t count) {
 SlotIdentity Session::slot_identity() const {
   SlotIdentity identity;
   identity.model = model_->fingerprint();
-  identity.vocabulary_size = static_cast<uint32_t>(model_->vocabulary_size());
+  identity.vocabulary_size = static_cast<uint32_t>(model_->vocabulary().size());
   identity.context_size = static_cast<uint32_t>(decoder_->context_size());
   identity.cache_type_k = static_cast<uint32_t>(settings_.cache_type_k);
   identity.cache_type_v = static_cast<uint32_t>(settings_.cache_type_v);
@@ -396,7 +384,7 @@ void Session::save_slot(const std::string& filename) {
 void Session::restore_slot(const std::string& filename) {
   check_cancelled();
   auto slot = read_slot(filename, slot_identity());
-  model_->check_token_ids(slot.sequence.data(), slot.sequence.size());
+  model_->vocabulary().check_token_ids(slot.sequence.data(), slot.sequence.size());
   const auto before = decoder_->save();
   try {
     decoder_->restore(slot.state);

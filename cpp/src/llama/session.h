@@ -16,7 +16,7 @@
 #include "llama/slot_file.h"
 #include "llama/stream_settings.h"
 #include "llama/verifier.h"
-#include "support/utf8.h"
+#include "support/outbox.h"
 
 namespace eliza::llama {
 
@@ -107,8 +107,7 @@ class Session {
   bool damaged_ = false;     // something failed; the decoder serves no other stream
   int32_t generated_ = 0;    // tokens drawn in this generation
   bool ended_ = false;       // this generation has drawn its last token
-  std::vector<int32_t> undelivered_;
-  Utf8Assembler text_;
+  Outbox outbox_;
 };
 
 }  // namespace eliza::llama

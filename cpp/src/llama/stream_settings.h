@@ -4,19 +4,14 @@
 #include <optional>
 #include <string>
 
-#include "eliza-inference-ffi.h"
+#include "seam/stream_config.h"
 
 namespace eliza::llama {
 
 // A stream's config and the environment, validated; ggml_type and llama_flash_attn_type as ints so
 // that llama.cpp's headers stay out of this one.
 struct StreamSettings {
-  int32_t max_tokens = 0;  // 0: no cap
-  float temperature = 0.0f;
-  int32_t top_k = 0;
-  float top_p = 1.0f;
-  float repeat_penalty = 1.0f;
-  std::optional<uint32_t> seed;
+  Sampling sampling;
   std::optional<std::string> grammar;
   bool disable_thinking = false;
   int32_t n_gpu_layers = 0;

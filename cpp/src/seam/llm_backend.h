@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "eliza-inference-ffi.h"
+#include "seam/tokenizer.h"
 
 // The seam: what an in-process text runtime implements to answer behind the streaming ABI. It knows
 // no runtime; a runtime knows the seam and never the C entry points. docs/writing-a-backend.md
@@ -11,8 +14,9 @@
 //
 // Conventions are those of eliza-inference-ffi.h: status codes >= 0 on success, negative
 // ELIZA_ERR_* on failure, `*out_error` a malloc'ed message (set it with eliza::duplicate_message)
-// or left alone. The C entry points forward every argument verbatim, NULLs included; exceptions
-// that escape are turned into ELIZA_ERR_FFI_FAULT, but do not rely on that.
+// or left alone. Or throw: the C entry points turn eliza::Error into its code and "FUNCTION:
+// MESSAGE", std::bad_alloc into ELIZA_ERR_OOM and anything else into ELIZA_ERR_FFI_FAULT. They
+// forward every argument verbatim, NULLs included.
 
 namespace eliza {
 
@@ -60,6 +64,17 @@ class LlmBackendFactory {
   // Higher wins; only positive ranks are chosen unasked. The in-tree llama.cpp path counts as 0.
   virtual int preference_rank() const = 0;
 
+  // A remark for people on how this bundle would run, or why it would not; shown where backends are
+  // listed. Only asked when somebody reads it: may take a while.
+  virtual std::string remark(const char*) const { return ""; }
+
+  // The vocabulary that the runtime has of the bundle, where the bundle itself holds none that the
+  // library can read; nullptr: this runtime has none either.
+  virtual std::shared_ptr<const Tokenizer> tokenizer(EliInferenceContext*) { return nullptr; }
+
+  // Loads what the first `open` would load and keeps it with the context.
+  virtual void load(EliInferenceContext*) {}
+
   // Opens a session, or returns nullptr and sets `*out_error`. The context is opaque: read the
   // bundle directory with llm_backend_context_bundle_dir during this call and copy what you need,
   // a stream may outlive its context.
@@ -70,5 +85,17 @@ class LlmBackendFactory {
 // The bundle directory of a context, valid as long as the context. Defined by the FFI, the only
 // part that knows the struct.
 const char* llm_backend_context_bundle_dir(const EliInferenceContext* ctx);
+
+// The vocabulary in the bundle: of its `text/*.tokenizer`, else of its GGUF; nullptr where there is
+// neither. Loaded once for a context; the weights are not read. Throws Error.
+std::shared_ptr<const Tokenizer> llm_backend_context_tokenizer(EliInferenceContext* ctx);
+
+// What a backend keeps with a context for all its streams, such as a loaded model: one value for
+// each backend, nullptr until it is set. Released with the context and by
+// eliza_inference_mmap_evict; streams hold their own reference. Thread-safe.
+std::shared_ptr<void> llm_backend_context_kept(EliInferenceContext* ctx,
+                                               const LlmBackendFactory* backend);
+void llm_backend_context_keep(EliInferenceContext* ctx, const LlmBackendFactory* backend,
+                              std::shared_ptr<void> value);
 
 }  // namespace eliza

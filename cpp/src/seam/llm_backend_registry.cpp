@@ -24,6 +24,8 @@ std::string describe(const std::vector<LlmBackendFactory*>& factories, const cha
                             : "available and able to serve this bundle";
     lines += std::string("\n  ") + factory->name() + " (rank " +
              std::to_string(factory->preference_rank()) + "): " + state;
+    const std::string remark = factory->remark(bundle_dir);
+    if (!remark.empty()) lines += "; " + remark;
   }
   return lines;
 }
@@ -97,7 +99,8 @@ LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
   for (auto* factory : factories) {
     const int rank = factory->preference_rank();
     if (rank <= 0 || (best != nullptr && rank <= best->preference_rank())) continue;
-    if (factory->available() && factory->can_serve(bundle_dir)) best = factory;
+    // The bundle first: looking for a runtime may load its library, and most bundles need none.
+    if (factory->can_serve(bundle_dir) && factory->available()) best = factory;
   }
   return best;
 }

@@ -7,6 +7,18 @@
 
 namespace eliza {
 
+void require(const void* pointer, const char* argument) {
+  if (pointer == nullptr) {
+    throw Error(ELIZA_ERR_INVALID_ARG, std::string(argument) + " is NULL; pass a valid pointer");
+  }
+}
+
+void require_size(size_t size, const char* argument) {
+  if (size == 0) {
+    throw Error(ELIZA_ERR_INVALID_ARG, std::string(argument) + " is 0; it must be at least 1");
+  }
+}
+
 char* duplicate_message(const std::string& message) noexcept {
   try {
     const std::string text = to_valid_utf8(message);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -17,6 +18,12 @@ class Error : public std::runtime_error {
  private:
   int code_;
 };
+
+// Throws Error(ELIZA_ERR_INVALID_ARG) when a required pointer of the C API is null.
+void require(const void* pointer, const char* argument);
+
+// Throws Error(ELIZA_ERR_INVALID_ARG) when a required size of the C API is 0.
+void require_size(size_t size, const char* argument);
 
 // A malloc'ed copy of `message` for `*out_error`, cut at U+0000 and repaired to valid UTF-8;
 // nullptr when memory is out.
