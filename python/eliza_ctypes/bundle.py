@@ -41,20 +41,36 @@ def make_bundle(gguf: Path, directory: Path, copy: bool = False) -> Path:
         raise BundleInvalid.because(f"{gguf.name!r}: the manifest can only hold names in UTF-8")
     sources = model_parts(gguf)
     metadata = _text_model_metadata(sources[0])
+    return add_text_model(directory, sources, _context_length(metadata), copy)
+
+
+def add_text_model(directory: Path, sources: list[Path], context: int, copy: bool = False) -> Path:
+    """Puts the files of a text model, the first of which is the model, into a bundle directory.
+
+    They are placed and the manifest, made where there is none, names the model; or nothing changes.
+    ``context`` is its context size in tokens. Raises BundleInvalid where a different file is in the
+    way; OSError.
+    """
     manifest = _read_manifest(directory)
     text = directory / "text"
     text.mkdir(parents=True, exist_ok=True)
-    for source in sources:
-        _place(source, text / source.name, copy)
-    model = text / sources[0].name
-    entry = {
-        "path": f"text/{model.name}",
-        "sha256": _sha256(model),
-        "ctx": _context_length(metadata),
-    }
-    _add_to_manifest(manifest, entry)
-    _write_atomically(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False))
-    return model
+    targets = [text / source.name for source in sources]
+    for source, target in zip(sources, targets):
+        _check_way(source, target)
+    placed: list[Path] = []
+    try:
+        for source, target in zip(sources, targets):
+            if not target.exists():
+                _place(source, target, copy)
+                placed.append(target)
+        entry = {"path": f"text/{targets[0].name}", "sha256": _sha256(targets[0]), "ctx": context}
+        _add_to_manifest(manifest, entry)
+        _write_atomically(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False))
+    except BaseException:
+        for target in placed:
+            target.unlink()
+        raise
+    return targets[0]
 
 
 def text_model(bundle: Path) -> Path:
@@ -158,12 +174,14 @@ def _context_length(metadata: GgufMetadata) -> int:
     return int(length) if isinstance(length, (int, float)) else 0
 
 
+def _check_way(source: Path, target: Path) -> None:
+    there = target.exists() or target.is_symlink()
+    if there and not _same_content(source, target):
+        raise BundleInvalid.because(f"{target} is in the way: it is another file")
+
+
 def _place(source: Path, target: Path, copy: bool) -> None:
     """Makes ``target`` the same file as ``source``, or leaves no trace."""
-    if target.exists() or target.is_symlink():
-        if not _same_content(source, target):
-            raise BundleInvalid.because(f"{target} is in the way: it is another file")
-        return
     # The link of a link would break with it; caches keep models as symbolic links.
     original = source.resolve()
     if not copy:

@@ -5,10 +5,11 @@ The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
-from typing import Container, NamedTuple, Union
+from typing import Container, Iterator, NamedTuple, Union
 
 from .errors import BundleInvalid
 
@@ -47,11 +48,26 @@ def read_metadata(
 
     Raises BundleInvalid for what is not a readable GGUF header, OSError.
     """
+    with _reader(path) as reader:
+        return reader.metadata(wanted)
+
+
+def read_strings(path: str | os.PathLike[str], key: str) -> list[str] | None:
+    """The array of strings under ``key``, such as the vocabulary; None: there is none.
+
+    Raises like :func:`read_metadata`.
+    """
+    with _reader(path) as reader:
+        return reader.strings(key)
+
+
+@contextlib.contextmanager
+def _reader(path: str | os.PathLike[str]) -> Iterator[_Reader]:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise BundleInvalid.because(f"{os.fspath(path)}: is empty, not a GGUF file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(os.fspath(path), content).metadata(wanted)
+            yield _Reader(os.fspath(path), content)
 
 
 class _Reader:
@@ -64,6 +80,31 @@ class _Reader:
         self._position = 0
 
     def metadata(self, wanted: Container[str] | None) -> GgufMetadata:
+        version, tensor_count, entry_count = self._counts()
+        values: dict[str, Value] = {}
+        for _ in range(entry_count):
+            key = self._string()
+            value = self._value(self._number(_UINT32), wanted is None or key in wanted)
+            if value is not None:
+                values[key] = value
+        return GgufMetadata(version, tensor_count, values)
+
+    def strings(self, wanted: str) -> list[str] | None:
+        for _ in range(self._counts()[2]):
+            key = self._string()
+            kind = self._number(_UINT32)
+            start = self._position
+            self._value(kind, keep=False)
+            if key == wanted and kind == _ARRAY:
+                # Skipping has checked the bounds.
+                self._position = start
+                if self._number(_UINT32) != _STRING:
+                    return None
+                return [self._string() for _ in range(self._number(_UINT64))]
+        return None
+
+    def _counts(self) -> tuple[int, int, int]:
+        """The version, and the numbers of tensors and of metadata entries, which follow."""
         if self._content[:4] != b"GGUF":
             raise self._invalid("is not a GGUF file")
         self._position = 4
@@ -75,13 +116,7 @@ class _Reader:
         entry_count = self._number(_UINT64)
         if entry_count > (self._size - self._position) // _SMALLEST_ENTRY:
             raise self._invalid(f"{entry_count} metadata entries cannot fit the file")
-        values: dict[str, Value] = {}
-        for _ in range(entry_count):
-            key = self._string()
-            value = self._value(self._number(_UINT32), wanted is None or key in wanted)
-            if value is not None:
-                values[key] = value
-        return GgufMetadata(version, tensor_count, values)
+        return version, tensor_count, entry_count
 
     def _value(self, kind: int, keep: bool) -> Value | None:
         if kind == _ARRAY:

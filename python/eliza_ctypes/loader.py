@@ -4,6 +4,11 @@ Places, in this order: the path that the caller gives, the environment variable
 ``ELIZA_INFERENCE_LIBRARY``, the library inside this package. A place that is named but does not
 work is an error; the next one is not tried silently. Nothing is ever left to the dynamic linker's
 own search, and the working directory only matters to a relative path that somebody wrote down.
+
+A library that was built for LiteRT-LM opens that runtime's own library when a model needs it:
+where ``ELIZA_LITERT_LM_LIBRARY`` says, else beside itself. Loading a library therefore sets that
+variable to the file in an installed ``litert-lm-api``, which ``eliza-ctypes[litert]`` brings,
+unless the variable is set already, if only to nothing, or such a file lies beside the library.
 """
 
 from __future__ import annotations
@@ -19,10 +24,14 @@ from .errors import LibraryLoadError, LibraryNotFound
 PathArgument = Union[str, "os.PathLike[str]"]
 
 ENVIRONMENT_VARIABLE = "ELIZA_INFERENCE_LIBRARY"
+LITERT_VARIABLE = "ELIZA_LITERT_LM_LIBRARY"
 
 _LIBRARY: str = TABLE["library"]
 _FILE_NAME = {"win32": f"{_LIBRARY[3:]}.dll", "darwin": f"{_LIBRARY}.dylib"}.get(
     sys.platform, f"{_LIBRARY}.so"
+)
+_LITERT_FILE_NAME = {"win32": "litert-lm.dll", "darwin": "liblitert-lm.dylib"}.get(
+    sys.platform, "liblitert-lm.so"
 )
 PACKAGED_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _FILE_NAME)
 
@@ -69,9 +78,11 @@ def locate(path: PathArgument | None = None) -> str:
 def load(path: PathArgument | None = None) -> NativeLibrary:
     """Loads the library and binds every function of the table that it exports.
 
-    Raises LibraryNotFound, or LibraryLoadError for a file that is no usable library.
+    May set ``ELIZA_LITERT_LM_LIBRARY``; see above. Raises LibraryNotFound, or LibraryLoadError for
+    a file that is no usable library.
     """
     found = locate(path)
+    _name_litert_runtime(found)
     try:
         native = ctypes.CDLL(found)
     except OSError as error:
@@ -93,6 +104,41 @@ def load(path: PathArgument | None = None) -> NativeLibrary:
     version = (functions[f"{PREFIX}abi_version"]() or b"").decode("utf-8", "replace")
     abi = int(version) if version.isascii() and version.isdigit() else 0
     return NativeLibrary(found, version or "unknown", abi, functions)
+
+
+def litert_runtime(library: str) -> str | None:
+    """The file of LiteRT-LM that ``library`` will open; None where there is none to be found."""
+    named = os.environ.get(LITERT_VARIABLE)
+    if named is not None:
+        return named or _litert_beside(library)
+    return _litert_beside(library) or _installed_litert_runtime()
+
+
+def _name_litert_runtime(library: str) -> None:
+    if LITERT_VARIABLE not in os.environ and not _litert_beside(library):
+        installed = _installed_litert_runtime()
+        if installed is not None:
+            os.environ[LITERT_VARIABLE] = installed
+
+
+def _litert_beside(library: str) -> str | None:
+    file = os.path.join(os.path.dirname(library), _LITERT_FILE_NAME)
+    return file if os.path.exists(file) else None
+
+
+def _installed_litert_runtime() -> str | None:
+    """What ``litert-lm-api`` brings. Its package is not imported: that would load the file."""
+    from importlib.util import find_spec
+
+    try:
+        found = find_spec("litert_lm")
+    except (ImportError, ValueError):
+        return None
+    for folder in (found and found.submodule_search_locations) or ():
+        file = os.path.join(os.path.abspath(folder), _LITERT_FILE_NAME)
+        if os.path.exists(file):
+            return file
+    return None
 
 
 def _foreign(path: str) -> str | None:

@@ -15,9 +15,12 @@ from .errors import ElizaError
 from .library import Library
 
 _FACTS = b"ELIZA_BUILD_FACTS {"
-_BACKEND_VARIABLE = "ELIZA_LLM_BACKEND"
+BACKEND_VARIABLE = "ELIZA_LLM_BACKEND"
 _IN_TREE = ("llama.cpp", "llamacpp")
-_STATE = re.compile(r"^  (?P<name>\S.*) \(rank (?P<rank>-?\d+)\): (?P<state>.*)$", re.MULTILINE)
+_STATE = re.compile(
+    r"^  (?P<name>\S.*) \(rank (?P<rank>-?\d+)\): (?P<state>[^;\n]*)(; (?P<remark>.*))?$",
+    re.MULTILINE,
+)
 # How the library begins the state of a backend that would serve the bundle.
 _ABLE = "available and able"
 
@@ -28,6 +31,11 @@ class BackendState(NamedTuple):
     name: str
     rank: int
     state: str
+    remark: str = ""
+    """What the backend adds: how it would run this bundle, such as on which accelerator."""
+
+    def __str__(self) -> str:
+        return f"{self.state}; {self.remark}" if self.remark else self.state
 
     @property
     def able(self) -> bool:
@@ -68,18 +76,18 @@ def backend_states(library: Library, bundle: Path) -> list[BackendState]:
     The library lists its backends where the environment forces one that it does not know; so this
     sets ``ELIZA_LLM_BACKEND`` for one call, which other threads would see.
     """
-    forced = os.environ.get(_BACKEND_VARIABLE)
-    os.environ[_BACKEND_VARIABLE] = "?"
+    forced = os.environ.get(BACKEND_VARIABLE)
+    os.environ[BACKEND_VARIABLE] = "?"
     try:
         with Context(bundle, library) as context:
             listing = _refusal(context)
     finally:
         if forced is None:
-            del os.environ[_BACKEND_VARIABLE]
+            del os.environ[BACKEND_VARIABLE]
         else:
-            os.environ[_BACKEND_VARIABLE] = forced
+            os.environ[BACKEND_VARIABLE] = forced
     return [
-        BackendState(found["name"], int(found["rank"]), found["state"])
+        BackendState(found["name"], int(found["rank"]), found["state"], found["remark"] or "")
         for found in _STATE.finditer(listing)
     ]
 
@@ -87,15 +95,15 @@ def backend_states(library: Library, bundle: Path) -> list[BackendState]:
 def serving_backend(states: Iterable[BackendState]) -> tuple[str | None, str]:
     """The backend that would serve, and why. None where opening a stream would fail."""
     states = list(states)
-    forced = os.environ.get(_BACKEND_VARIABLE)
+    forced = os.environ.get(BACKEND_VARIABLE)
     if forced:
         if forced.lower() in _IN_TREE:
-            return _IN_TREE[0], f"{_BACKEND_VARIABLE} forces it"
+            return _IN_TREE[0], f"{BACKEND_VARIABLE} forces it"
         for backend in states:
             if backend.name.lower() == forced.lower():
                 chosen = backend.name if backend.able else None
-                return chosen, f"{_BACKEND_VARIABLE} forces {backend.name}: {backend.state}"
-        return None, f"{_BACKEND_VARIABLE} forces {forced!r}, which this library does not know"
+                return chosen, f"{BACKEND_VARIABLE} forces {backend.name}: {backend}"
+        return None, f"{BACKEND_VARIABLE} forces {forced!r}, which this library does not know"
     able = [backend for backend in states if backend.able and backend.rank > 0]
     if able:
         best = max(able, key=lambda backend: backend.rank)

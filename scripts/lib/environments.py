@@ -25,9 +25,20 @@ ABI_CHECK = (
     "tree-sitter-swift==0.0.1",
     "tree-sitter-typescript==0.23.2",
 )
+# The extra `litert`, whose packages are for Python 3.10 and later.
+LITERT = (
+    "flatbuffers==25.12.19; python_version >= '3.10'",
+    "litert-lm-api==0.18.1; python_version >= '3.10' "
+    "and (sys_platform != 'darwin' or platform_machine == 'arm64')",
+    "litert-lm-builder==0.18.1; python_version >= '3.10'",
+    "protobuf==7.36.2; python_version >= '3.10'",
+    "sentencepiece==0.2.3; python_version >= '3.10'",
+    "tokenizers==0.23.3; python_version >= '3.10'",
+)
 # The newest releases that still run on, or can check for, Python 3.9.
 TEST = (
     *ABI_CHECK,
+    *LITERT,
     "clang-format==23.1.5",
     "gguf==0.17.1",
     "jinja2==3.1.6",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eliza_ctypes import BundleInvalid
-from eliza_ctypes.gguf import read_metadata
+from eliza_ctypes.gguf import read_metadata, read_strings
 
 
 def string(text: str | bytes) -> bytes:
@@ -66,6 +66,12 @@ def test_arrays_are_skipped_and_what_follows_is_read(path: Path) -> None:
     metadata = read_metadata(path)
     assert metadata.values == {"name": "tiny ü", "size": 512}
     assert (metadata.version, metadata.tensor_count) == (3, 2)
+
+
+def test_an_array_of_strings_is_read_by_name(path: Path) -> None:
+    path.write_bytes(SAMPLE)
+    assert read_strings(path, "tokens") == ["a", "", "cd"]
+    assert [read_strings(path, key) for key in ("scores", "name", "absent")] == [None] * 3
 
 
 def test_only_wanted_keys_are_kept(path: Path) -> None:

@@ -16,10 +16,12 @@ from .. import __version__
 from ..abi_check import CheckPackagesMissing
 from ..chat import TemplateEngineMissing
 from ..errors import ElizaError
+from ..litert import LitertPackagesMissing
 from .abi_check import add_abi_check, run_abi_check
 from .batch import run_batch
 from .common import PROGRAM, add_generation, fail
 from .facts import run_bundle, run_info, run_tokenize
+from .litert import add_litert_options, run_add_litert
 from .talk import run_chat, run_generate
 
 
@@ -45,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (TemplateEngineMissing, CheckPackagesMissing) as error:
+    except (TemplateEngineMissing, CheckPackagesMissing, LitertPackagesMissing) as error:
         return fail(str(error), 2)
     except ElizaError as error:
         return fail(error.message)
@@ -59,6 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{PROGRAM}: error: {message} (see {self.prog} --help)\n")
+
+
+class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Lets ``bundle add-litert`` be a command of its own beside ``bundle GGUF DIR``."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if " ".join(values[:2]) in self.choices:
+            values = [" ".join(values[:2]), *values[2:]]
+        super().__call__(parser, namespace, values, option_string)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -86,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--library", metavar="PATH", help=library_help)
     shared = _Parser(add_help=False)
     shared.add_argument("--library", metavar="PATH", default=argparse.SUPPRESS, help=library_help)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(
+        metavar="COMMAND", required=True, parser_class=_Parser, action=_Commands
+    )
 
     def command(name: str, run: Any, summary: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=summary, description=summary, parents=[shared])
@@ -156,4 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     bundle.add_argument("gguf", metavar="GGUF", help="the model, or any part of a split one")
     bundle.add_argument("directory", metavar="DIR", help="made where it does not exist")
     bundle.add_argument("--copy", action="store_true", help="copy even where a hard link would do")
+
+    summary = "Add a LiteRT-LM model to a bundle directory, with exact token ids."
+    add_litert_options(command("bundle add-litert", run_add_litert, summary))
     return parser

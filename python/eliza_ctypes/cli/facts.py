@@ -14,7 +14,7 @@ from ..bundle import bundle_for, make_bundle, text_model
 from ..errors import ElizaError
 from ..library import Library
 from ..loader import locate
-from ..report import backend_states, build_facts, capabilities, serving_backend
+from ..report import BackendState, backend_states, build_facts, capabilities, serving_backend
 from .common import fail, opened, path_of, refuse, standard_input, text_of
 
 
@@ -77,6 +77,7 @@ def _bundle_facts(library: Library, bundle: Path, shown: str) -> dict[str, Any]:
     backend, reason = serving_backend(states)
     facts: dict[str, Any] = {
         "path": shown,
+        "litert_models": sorted(path.name for path in (bundle / "text").glob("*.litertlm")),
         "backends": [state._asdict() for state in states],
         "served_by": backend,
         "reason": reason,
@@ -108,8 +109,11 @@ def _print_facts(facts: dict[str, Any]) -> None:
         bundle = facts["bundle"]
         print(f"bundle    {bundle['path']}")
         print(f"model     {bundle.get('text_model', 'no GGUF text model')}")
+        for name in bundle["litert_models"]:
+            print(f"{'':9} {name}")
         for backend in bundle["backends"]:
-            print(f"backend   {backend['name']} (rank {backend['rank']}): {backend['state']}")
+            state = BackendState(**backend)
+            print(f"backend   {state.name} (rank {state.rank}): {state}")
         print(f"served by {bundle['served_by'] or 'none'}: {bundle['reason']}")
 
 
