@@ -1,34 +1,124 @@
 #include "backends/litert/litert_backend.h"
 
-#include "bundle/bundle.h"
+#include <mutex>
+
+#include "backends/litert/litert_engine.h"
+#include "backends/litert/litert_session.h"
+#include "support/environment.h"
 #include "support/error.h"
 
 namespace eliza {
 namespace {
 
+using namespace litert;
+
+// What the runtime cannot do must not be ignored.
+void check_fields(const eliza_llm_stream_config_t& config, const Sampling& sampling) {
+  const auto refuse_set = [](const char* field, const char* value) {
+    if (value != nullptr) {
+      refuse_field(field, quoted(value), "NULL: the backend litert-lm does not have it");
+    }
+  };
+  refuse_set("gbnf_grammar", config.gbnf_grammar);
+  refuse_set("mtp_drafter_path", config.mtp_drafter_path);
+  refuse_set("cache_type_k", config.cache_type_k);
+  refuse_set("cache_type_v", config.cache_type_v);
+  if (sampling.repeat_penalty != 1.0f) {
+    refuse_field("repeat_penalty", std::to_string(sampling.repeat_penalty),
+                 "0 or 1: the backend litert-lm does not have it");
+  }
+}
+
 class LitertBackend final : public LlmBackendFactory {
  public:
   const char* name() const override { return "litert-lm"; }
-  bool available() const override { return false; }
-
-  bool can_serve(const char* bundle_dir) const override {
-    for (const auto& file : text_entries(bundle_dir, ".litertlm")) {
-      std::error_code problem;
-      if (std::filesystem::is_regular_file(file, problem)) return true;
-    }
-    return false;
-  }
 
   // Above llama.cpp, whose work it takes over where an NPU helps.
   int preference_rank() const override { return 100; }
 
-  LlmBackendSession* open(EliInferenceContext*, const eliza_llm_stream_config_t*,
-                          char** out_error) override {
-    if (out_error != nullptr) {
-      *out_error = duplicate_message("litert-lm: the LiteRT-LM runtime is not in this build");
+  bool available() const override {
+    try {
+      open_runtime();
+      return true;
+    } catch (const Error&) {
+      return false;
     }
-    return nullptr;
   }
+
+  bool can_serve(const char* bundle_dir) const override {
+    try {
+      find_model_file(bundle_dir);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  std::string remark(const char* bundle_dir) const override {
+    try {
+      const auto runtime = open_runtime();
+      const auto file = find_model_file(bundle_dir);
+      const auto options = read_engine_options();
+      const auto plan = plan_accelerators(runtime, file, options);
+      if (plan.candidates.empty()) return "would not run (" + plan.reasons + ")";
+      const LoadedEngine engine(runtime, file, options);
+      return std::string("would run on ") + name_of(engine.accelerator()) + ", token ids " +
+             (engine.has_exact_ids() ? "exact" : "approximate");
+    } catch (const std::exception& problem) {
+      return problem.what();
+    }
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer(EliInferenceContext* ctx) override {
+    const auto engine = engine_of(ctx, read_engine_options());
+    if (engine->has_exact_ids()) return nullptr;
+    return std::make_shared<EngineTokenizer>(engine);
+  }
+
+  void load(EliInferenceContext* ctx) override { engine_of(ctx, read_engine_options()); }
+
+  LlmBackendSession* open(EliInferenceContext* ctx, const eliza_llm_stream_config_t* cfg,
+                          char**) override {
+    check_stream_config(*cfg);
+    const auto sampling = read_sampling(*cfg);
+    check_fields(*cfg, sampling);
+    auto options = read_engine_options();
+    options.speculation = cfg->draft_max > 0;
+    const auto engine = engine_of(ctx, options);
+    auto tokenizer = llm_backend_context_tokenizer(ctx);
+    if (!tokenizer && engine->has_exact_ids()) {
+      throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                  "LiteRT-LM model " + quoted(engine->path()) +
+                      " writes token ids as text, and the bundle has no tokenizer for them; make "
+                      "both with `eliza-ctypes bundle add-litert`");
+    }
+    if (!tokenizer) tokenizer = std::make_shared<EngineTokenizer>(engine);
+    if (cfg->disable_thinking != 0 && !tokenizer->thinking_tokens().empty()) {
+      refuse_field("disable_thinking", std::to_string(cfg->disable_thinking),
+                   "0: the backend litert-lm cannot keep this model from thinking");
+    }
+    return new LitertSession(engine, tokenizer, sampling, cfg->draft_max);
+  }
+
+ private:
+  std::shared_ptr<const LoadedEngine> engine_of(EliInferenceContext* ctx,
+                                                const EngineOptions& options) {
+    const auto runtime = open_runtime();
+    const auto file = find_model_file(llm_backend_context_bundle_dir(ctx));
+    return shelf_of(ctx)->acquire(runtime, file, options);
+  }
+
+  std::shared_ptr<EngineShelf> shelf_of(EliInferenceContext* ctx) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto shelf = std::static_pointer_cast<EngineShelf>(llm_backend_context_kept(ctx, this));
+    if (!shelf) {
+      shelf = std::make_shared<EngineShelf>();
+      llm_backend_context_keep(ctx, this, shelf);
+    }
+    return shelf;
+  }
+
+  std::mutex mutex_;
 };
 
 }  // namespace

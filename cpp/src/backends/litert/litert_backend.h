@@ -4,8 +4,8 @@
 
 namespace eliza {
 
-// LiteRT-LM: serves `text/*.litertlm`. The factory and its artifact probe are here; the runtime is
-// not in this build yet, so available() is false on every host.
+// LiteRT-LM: serves the one `text/*.litertlm` of a bundle through `liblitert-lm`, which is opened
+// at run time. docs/litert.md describes it.
 LlmBackendFactory* litert_backend();
 
 }  // namespace eliza

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/litert/litert_engine.h"
+#include "seam/llm_backend.h"
+#include "seam/stream_config.h"
+#include "support/outbox.h"
+
+namespace eliza::litert {
+
+// One stream on a loaded engine.
+//
+// The runtime takes and gives text. With exact ids a token is the text "<id>"; with a stock file it
+// is its piece, and what comes back is tokenized. `sequence_` is what the caller and the model have
+// written; the runtime's state follows it, and after a restart it still holds what went before:
+// `cached_` is what it has read, of which a new sequence keeps what it shares.
+class LitertSession final : public LlmBackendSession {
+ public:
+  // `drafts`: how many tokens one step may draft; 0 without speculation.
+  LitertSession(std::shared_ptr<const LoadedEngine> engine,
+                std::shared_ptr<const Tokenizer> tokenizer, const Sampling& sampling,
+                int32_t drafts);
+  ~LitertSession() override;
+
+  int prefill(const int32_t* token_ids, size_t num_tokens, char** out_error) override;
+  int next(int32_t* tokens_out, size_t tokens_cap, size_t* num_tokens_out, char* text_out,
+           size_t text_cap, int32_t* drafter_drafted_out, int32_t* drafter_accepted_out,
+           char** out_error) override;
+  int cancel() override;
+  int reset() override;
+  int reset_keep(int32_t n_keep) override;
+
+ private:
+  using Ids = std::vector<int32_t>;
+
+  void check_cancelled() const;
+  bool repeats() const;
+  Session* runtime_session();
+  void close_session();
+  void keep_of_cache(size_t count);
+  void catch_up();
+  void feed(size_t count);
+  std::vector<std::string> inputs_for(size_t count, std::vector<int>& steps) const;
+  std::string text_of(size_t begin, size_t end) const;
+  void step();
+  std::string decode();
+  Ids ids_of(const std::string& text) const;
+  bool accept(int32_t token, const std::string& text);
+  void release(size_t count);
+  void end_generation();
+  size_t delivered() const;
+
+  const std::shared_ptr<const LoadedEngine> engine_;
+  const Runtime& runtime_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const Sampling sampling_;
+  const int32_t seed_;
+  const int32_t drafts_;
+
+  std::atomic<bool> cancelled_{false};
+  std::mutex decoding_mutex_;
+  Session* decoding_ = nullptr;  // while a decode runs; guarded by the mutex
+
+  Session* session_ = nullptr;
+  Ids cached_;
+  std::vector<int>
+      steps_;         // the runtime's position behind each token of cached_; -1: inside a piece
+  int position_ = 0;  // the runtime's position
+  size_t whole_parts_ = 0;  // tokens of cached_ that were read in whole prefill parts
+  bool decoded_ = false;    // the runtime's last work was a decode, not a prefill
+
+  Ids sequence_;
+  bool restarted_ = false;   // the cache may hold other tokens than the sequence
+  bool generating_ = false;  // something was drawn since the last restart
+  bool ended_ = false;       // this generation has drawn its last token
+  int32_t generated_ = 0;    // tokens drawn in this generation
+  // The last tokens of the sequence, while they may be the beginning of a stop sequence, and their
+  // texts.
+  Ids held_;
+  std::vector<std::string> held_texts_;
+  Outbox outbox_;
+};
+
+}  // namespace eliza::litert

@@ -1,0 +1,283 @@
+#include "backends/litert/litertlm_file.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "bundle/bundle.h"
+#include "support/environment.h"
+#include "support/error.h"
+
+namespace eliza::litert {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char magic[] = "LITERTLM";
+constexpr uint64_t header_begin = 32;
+constexpr uint64_t header_end_at = 24;
+constexpr uint64_t longest_header = 1 << 20;
+constexpr uint32_t known_major_version = 1;
+
+// Kinds of section.
+constexpr uint8_t tflite_model = 3;
+constexpr uint8_t sentencepiece_tokenizer = 4;
+constexpr uint8_t llm_metadata = 5;
+constexpr uint8_t huggingface_tokenizer = 6;
+constexpr uint8_t string_value = 9;  // of a key's value
+
+[[noreturn]] void damaged() { throw Error(ELIZA_ERR_BUNDLE_INVALID, "its header is damaged"); }
+
+// Bytes [begin, end) of a file, little-endian, every access checked.
+class Bytes {
+ public:
+  Bytes(std::ifstream& file, uint64_t begin, uint64_t end)
+      : file_(file), begin_(begin), end_(end) {}
+
+  template <typename Number>
+  Number number(uint64_t at) const {
+    std::array<char, sizeof(Number)> bytes;
+    read(at, bytes.data(), bytes.size());
+    Number number;
+    std::memcpy(&number, bytes.data(), sizeof(Number));
+    return number;
+  }
+
+  std::string text(uint64_t at, uint64_t size) const {
+    constexpr uint64_t longest = 4096;
+    if (size > longest) damaged();
+    std::string text(size, '\0');
+    read(at, text.data(), size);
+    return text;
+  }
+
+ private:
+  void read(uint64_t at, char* out, uint64_t size) const {
+    const uint64_t available = end_ - begin_;
+    if (at > available || size > available - at) damaged();
+    file_.seekg(static_cast<std::streamoff>(begin_ + at));
+    if (!file_.read(out, static_cast<std::streamsize>(size))) damaged();
+  }
+
+  std::ifstream& file_;
+  const uint64_t begin_;
+  const uint64_t end_;
+};
+
+// A table of a flatbuffer. Field numbers are those of its schema, from 0.
+class Table {
+ public:
+  static Table root(const Bytes& bytes) { return {bytes, bytes.number<uint32_t>(0)}; }
+
+  template <typename Number>
+  Number number(int field) const {
+    const auto at = place(field);
+    return at ? bytes_->number<Number>(*at) : 0;
+  }
+
+  std::optional<Table> table(int field) const {
+    const auto at = target(field);
+    if (!at) return std::nullopt;
+    return Table(*bytes_, *at);
+  }
+
+  std::string text(int field) const {
+    const auto at = target(field);
+    return at ? bytes_->text(*at + 4, bytes_->number<uint32_t>(*at)) : "";
+  }
+
+  std::vector<Table> tables(int field) const {
+    constexpr uint32_t most = 4096;
+    std::vector<Table> tables;
+    const auto at = target(field);
+    if (!at) return tables;
+    const auto count = bytes_->number<uint32_t>(*at);
+    if (count > most) damaged();
+    for (uint32_t i = 0; i < count; ++i)
+      tables.push_back(Table(*bytes_, follow(*at + 4 + 4ull * i)));
+    return tables;
+  }
+
+ private:
+  Table(const Bytes& bytes, uint64_t at) : bytes_(&bytes), at_(at) {}
+
+  std::optional<uint64_t> place(int field) const {
+    const int64_t vtable = static_cast<int64_t>(at_) - bytes_->number<int32_t>(at_);
+    if (vtable < 0) damaged();
+    const auto start = static_cast<uint64_t>(vtable);
+    const auto entry = 4 + 2 * static_cast<uint64_t>(field);
+    if (entry + 2 > bytes_->number<uint16_t>(start)) return std::nullopt;
+    const auto offset = bytes_->number<uint16_t>(start + entry);
+    if (offset == 0) return std::nullopt;
+    return at_ + offset;
+  }
+
+  std::optional<uint64_t> target(int field) const {
+    const auto at = place(field);
+    if (!at) return std::nullopt;
+    return follow(*at);
+  }
+
+  uint64_t follow(uint64_t at) const { return at + bytes_->number<uint32_t>(at); }
+
+  const Bytes* bytes_;
+  uint64_t at_;
+};
+
+// The runtime follows every offset of the header unchecked.
+void check_items(const std::vector<Table>& items) {
+  for (const auto& item : items) {
+    if (item.text(0).empty()) damaged();
+    const auto kind = item.number<uint8_t>(1);
+    const auto value = item.table(2);
+    if (!value) damaged();
+    switch (kind) {
+      case string_value:
+        value->text(0);
+        break;
+      case 1:
+      case 2:
+      case 8:
+        value->number<uint8_t>(0);
+        break;
+      case 3:
+      case 4:
+        value->number<uint16_t>(0);
+        break;
+      case 5:
+      case 6:
+      case 7:
+        value->number<uint32_t>(0);
+        break;
+      case 10:
+      case 11:
+      case 12:
+        value->number<uint64_t>(0);
+        break;
+      default:
+        damaged();
+    }
+  }
+}
+
+// The section's `model_type`, without case and prefix: "prefill_decode" for the text model.
+std::string model_type(const Table& section) {
+  for (const auto& item : section.tables(0)) {
+    if (item.text(0) != "model_type" || item.number<uint8_t>(1) != string_value) continue;
+    const auto value = item.table(2);
+    std::string name = value ? value->text(0) : "";
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    const std::string prefix = "tf_lite_";
+    return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : name;
+  }
+  return "";
+}
+
+void read_sections(std::ifstream& file, ModelFile& model) {
+  const Bytes whole(file, 0, model.size);
+  if (model.size < header_begin || whole.text(0, 8) != magic) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID, "it is not a LiteRT-LM file");
+  }
+  const auto version = whole.number<uint32_t>(8);
+  if (version != known_major_version) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID, "its container has version " + std::to_string(version) +
+                                              "; known is " + std::to_string(known_major_version));
+  }
+  const auto header_end = whole.number<uint64_t>(header_end_at);
+  if (header_end > model.size) throw Error(ELIZA_ERR_BUNDLE_INVALID, "it is truncated");
+  if (header_end <= header_begin || header_end - header_begin > longest_header) damaged();
+
+  const Bytes header(file, header_begin, header_end);
+  const auto system = Table::root(header).table(0);
+  const auto metadata = Table::root(header).table(1);
+  if (!system || !metadata) damaged();
+  check_items(system->tables(0));
+  bool has_metadata = false;
+  bool has_tokenizer = false;
+  bool has_model = false;
+  for (const auto& section : metadata->tables(0)) {
+    check_items(section.tables(0));
+    const auto begin = section.number<uint64_t>(1);
+    const auto end = section.number<uint64_t>(2);
+    if (end > model.size) throw Error(ELIZA_ERR_BUNDLE_INVALID, "it is truncated");
+    if (begin < header_end || begin >= end) damaged();
+    const auto kind = section.number<uint8_t>(3);
+    has_metadata |= kind == llm_metadata;
+    has_tokenizer |= kind == sentencepiece_tokenizer || kind == huggingface_tokenizer;
+    if (kind == tflite_model && model_type(section) == "prefill_decode") {
+      has_model = true;
+      model.model_offset = begin;
+    }
+  }
+  if (!has_metadata || !has_tokenizer || !has_model) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                std::string("it has no ") + (!has_model       ? "text model"
+                                             : !has_tokenizer ? "tokenizer"
+                                                              : "LLM metadata"));
+  }
+}
+
+}  // namespace
+
+ModelFile check_model_file(const fs::path& path) {
+  require_readable_file(path, "LiteRT-LM model");
+  ModelFile model;
+  model.path = path;
+  try {
+    model.size = fs::file_size(path);
+    model.written = fs::last_write_time(path);
+    std::ifstream file(path, std::ios::binary);
+    read_sections(file, model);
+  } catch (const std::exception& problem) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                "LiteRT-LM model " + quoted(path.u8string()) + ": " + problem.what());
+  }
+  return model;
+}
+
+ModelFile find_model_file(const std::string& bundle_dir) {
+  const auto files = text_entries(bundle_dir, ".litertlm");
+  if (files.empty()) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                "bundle " + quoted(bundle_dir) + " has no text/*.litertlm file");
+  }
+  if (files.size() > 1) {
+    std::vector<std::string> names;
+    for (const auto& file : files) names.push_back(file.filename().u8string());
+    throw Error(ELIZA_ERR_BUNDLE_INVALID, "bundle " + quoted(bundle_dir) +
+                                              " has several LiteRT-LM models (" + joined(names) +
+                                              "); keep one");
+  }
+  return check_model_file(files.front());
+}
+
+int32_t prefill_length(const ModelFile& model, int32_t most) {
+  constexpr int signature_defs = 7;
+  constexpr int signature_key = 2;
+  const std::string prefix = "prefill_";
+  int32_t best = 0;
+  try {
+    std::ifstream file(model.path, std::ios::binary);
+    const Bytes bytes(file, model.model_offset, model.size);
+    for (const auto& signature : Table::root(bytes).tables(signature_defs)) {
+      const std::string name = signature.text(signature_key);
+      int32_t length = 0;
+      if (name.compare(0, prefix.size(), prefix) != 0) continue;
+      const char* const digits = name.data() + prefix.size();
+      std::from_chars(digits, name.data() + name.size(), length);
+      if (length <= 0) continue;
+      const bool better =
+          best == 0 || (length <= most ? best > most || length > best : length < best);
+      if (better) best = length;
+    }
+  } catch (const Error&) {
+    return 0;  // a model that the runtime reads otherwise
+  }
+  return best;
+}
+
+}  // namespace eliza::litert

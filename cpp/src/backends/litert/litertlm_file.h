@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace eliza::litert {
+
+// What our own reading of a `.litertlm` file finds. The container (version 1): the magic
+// "LITERTLM", three 32-bit version numbers, at byte 24 the 64-bit end of the header, from byte 32
+// on a flatbuffer that lists the sections with their kind and place.
+struct ModelFile {
+  std::filesystem::path path;
+  std::uintmax_t size = 0;
+  std::filesystem::file_time_type written;
+  uint64_t model_offset = 0;  // of the section with the text model, a TFLite flatbuffer
+};
+
+// The bundle's file: the only `text/*.litertlm`. Throws Error(ELIZA_ERR_BUNDLE_INVALID) where there
+// is none or several, and where check_model_file does.
+ModelFile find_model_file(const std::string& bundle_dir);
+
+// Reads and checks the header. The runtime ends the process on some files whose header promises
+// what the file has not; those are refused here. Throws Error(ELIZA_ERR_BUNDLE_INVALID).
+ModelFile check_model_file(const std::filesystem::path& path);
+
+// The lengths that the model's prefill signatures take ("prefill_128" takes 128): the largest that
+// is at most `most`, else the smallest; 0 where their names tell none.
+int32_t prefill_length(const ModelFile& file, int32_t most);
+
+}  // namespace eliza::litert
