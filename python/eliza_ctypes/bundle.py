@@ -104,6 +104,15 @@ def text_model(bundle: Path) -> Path:
     return _inside(bundle, max(entries, key=_stated_context)["path"])
 
 
+def vocabulary_file(bundle: Path) -> Path:
+    """The GGUF file that holds the bundle's vocabulary and chat template.
+
+    That is ``text/*.tokenizer`` where there is one, else the text model. Raises BundleInvalid.
+    """
+    files = sorted((Path(bundle) / "text").glob("*.tokenizer"))
+    return files[0] if len(files) == 1 else text_model(bundle)
+
+
 def model_parts(gguf: Path) -> list[Path]:
     """All parts of the model that ``gguf`` belongs to, in order. Raises BundleInvalid."""
     split = _SPLIT.fullmatch(gguf.name)

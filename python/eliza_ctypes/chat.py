@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Sequence
 
-from .bundle import text_model
+from .bundle import vocabulary_file
 from .errors import BundleInvalid
 from .gguf import read_metadata
 
@@ -71,11 +71,11 @@ class ChatTemplate:
 
     @classmethod
     def of_bundle(cls, bundle: Path, context: Context) -> ChatTemplate:
-        """The template of a bundle's text model.
+        """The template in a bundle's vocabulary file.
 
         Raises BundleInvalid where the model has none, TemplateEngineMissing.
         """
-        model = text_model(bundle)
+        model = vocabulary_file(bundle)
         values = read_metadata(model, {_TEMPLATE, _BOS, _EOS}).values
         source = values.get(_TEMPLATE)
         if not isinstance(source, str):

@@ -17,6 +17,7 @@ import pytest
 import eliza_ctypes.loader
 from eliza_ctypes import BundleInvalid, Context, Library, report
 from eliza_ctypes.bundle import MANIFEST
+from eliza_ctypes.chat import ChatTemplate
 
 if sys.version_info < (3, 10):
     pytest.skip("litert-lm-builder needs Python 3.10", allow_module_level=True)
@@ -293,6 +294,24 @@ def test_a_start_token_of_the_description_comes_before_the_text(
     with Context(bundle, library) as one, Context(tmp_path / "without", library) as other:
         assert one.tokenize("a b") == [1, *other.tokenize("a b")]
         assert one.tokenize("a b", add_special=False) == other.tokenize("a b")
+
+
+def test_a_chat_template_of_the_description_is_the_bundles(
+    quick: Quick, tmp_path: Path, bundle: Path, library: Library
+) -> None:
+    pytest.importorskip("jinja2", reason="without it there is no chat")
+    template = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+    def change(described: Any) -> None:
+        described.jinja_prompt_template = template
+        described.start_token.token_ids.ids.append(1)
+
+    quick(with_description(tmp_path / "tiny.litertlm", change), bundle)
+    with Context(bundle, library) as context:
+        rendered = ChatTemplate.of_bundle(bundle, context).render(
+            [{"role": "user", "content": "a b"}]
+        )
+    assert rendered == "<bos><user>a b"
 
 
 def byte_level(kind: str) -> dict[str, Any]:

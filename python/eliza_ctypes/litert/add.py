@@ -86,7 +86,9 @@ def add_litert(
             real,
             library,
             stage,
-            lambda vocabulary: write_tokenizer(vocabulary, special, file.stem, vocabulary_file),
+            lambda vocabulary: write_tokenizer(
+                vocabulary, special, metadata.jinja_prompt_template, file.stem, vocabulary_file
+            ),
             shown,
         )
         described = source.numbers(LLM_METADATA)[0]

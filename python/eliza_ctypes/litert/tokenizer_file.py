@@ -18,8 +18,13 @@ STOP_SEQUENCES = "eliza.stop_sequences"
 """int32 array: the token sequences that end a generation, one behind the other, each with a -1."""
 
 
-def write_tokenizer(vocabulary: Vocabulary, special: SpecialTokens, name: str, path: Path) -> None:
-    """Writes ``path`` anew. Raises BundleInvalid where no token can stand for the end, OSError."""
+def write_tokenizer(
+    vocabulary: Vocabulary, special: SpecialTokens, template: str, name: str, path: Path
+) -> None:
+    """Writes ``path`` anew, with the chat template if there is one.
+
+    Raises BundleInvalid where no token can stand for the end, OSError.
+    """
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
     writer.add_tokenizer_model(vocabulary.model)
@@ -40,6 +45,8 @@ def write_tokenizer(vocabulary: Vocabulary, special: SpecialTokens, name: str, p
     writer.add_add_bos_token(special.start is not None)
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(vocabulary.add_space_prefix)
+    if template:
+        writer.add_chat_template(template)
     writer.add_array(STOP_SEQUENCES, [token for ids in special.stops for token in (*ids, -1)])
     try:
         writer.write_header_to_file()
