@@ -55,31 +55,6 @@ Tokens answer_of(const Stream& stream, int number) {
 
 // ------------------------------------------------------------------------ cancel
 
-TEST_F(ThreadsTest, CancelStopsARunningGeneration) {
-  const auto bundle = make_bundle("chain-spm.gguf");
-  const Context ctx = create_context(bundle->string());
-  const Stream stream = open_stream(ctx);
-  std::atomic<bool> running{false};
-  int last_status = 0;
-  std::thread generator([&] {
-    prefill(stream, {loop_start});
-    // Should the context fill up before the cancel comes: next repeats its final step until then.
-    for (int steps = 1; last_status >= 0; ++steps) {
-      last_status = next(stream).status;
-      if (steps == 3) running = true;
-    }
-  });
-  wait_for(running);
-  EXPECT_EQ(eliza_inference_llm_stream_cancel(stream.get()), ELIZA_OK);
-  generator.join();
-  EXPECT_EQ(last_status, ELIZA_ERR_CANCELLED);
-  EXPECT_EQ(next(stream).status, ELIZA_ERR_CANCELLED) << "cancel is sticky";
-  EXPECT_EQ(try_prefill(stream, {loop_start}), ELIZA_ERR_CANCELLED);
-  ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
-  prefill(stream, {loop_start});
-  EXPECT_EQ(generate(stream, 3).text, "abc");
-}
-
 class CancelPrefillTest : public ThreadsTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(CancelPrefillTest, StopsItAndTheStreamRecovers) {
@@ -137,22 +112,6 @@ TEST_P(CancelPrefillTest, WhatIsKeptOfItIsExact) {
 
 INSTANTIATE_TEST_SUITE_P(Batches, CancelPrefillTest, testing::Values("16", "512"));
 
-TEST_F(ThreadsTest, ManyThreadsMayCancelAtOnce) {
-  const auto bundle = make_bundle("chain-spm.gguf");
-  const Context ctx = create_context(bundle->string());
-  const Stream stream = open_stream(ctx);
-  prefill(stream, {loop_start});
-  in_parallel(4, [&](int number) {
-    if (number > 0) {
-      EXPECT_EQ(eliza_inference_llm_stream_cancel(stream.get()), ELIZA_OK);
-      return;
-    }
-    while (next(stream).status >= 0) {
-    }
-  });
-  EXPECT_EQ(next(stream).status, ELIZA_ERR_CANCELLED);
-}
-
 TEST_F(ThreadsTest, CancelOfOneStreamLeavesTheOthersAlone) {
   const auto bundle = make_bundle("tiny-bpe.gguf");
   const Context ctx = create_context(bundle->string());
@@ -172,20 +131,6 @@ TEST_F(ThreadsTest, CancelOfOneStreamLeavesTheOthersAlone) {
 // ---------------------------------------------------------------------- parallel
 
 class ParallelStreamsTest : public ThreadsTest, public testing::WithParamInterface<int> {};
-
-TEST_P(ParallelStreamsTest, OfOneContextAnswerAsAlone) {
-  for (const auto& config : {eliza_llm_stream_config_t{}, sampled_config()}) {
-    const auto bundle = make_bundle("tiny-bpe.gguf");
-    const Context ctx = create_context(bundle->string());
-    std::vector<Tokens> alone;
-    for (int number = 0; number < GetParam(); ++number) {
-      alone.push_back(answer_of(open_stream(ctx, config), number));
-    }
-    in_parallel(GetParam(), [&](int number) {
-      EXPECT_EQ(answer_of(open_stream(ctx, config), number), alone[static_cast<size_t>(number)]);
-    });
-  }
-}
 
 TEST_P(ParallelStreamsTest, WithGrammarsAnswerAsAlone) {
   eliza_llm_stream_config_t config = sampled_config();
@@ -296,41 +241,6 @@ TEST_F(ThreadsTest, ModelMayBeEvictedWhileStreamsRun) {
     for (int round = 0; round < 3; ++round) EXPECT_EQ(answer_of(open_stream(ctx), 2), expected);
     --running;
   });
-}
-
-TEST_F(ThreadsTest, ContextMayBeDestroyedWhileAStreamGenerates) {
-  const auto bundle = make_bundle("tiny-bpe.gguf");
-  Context ctx = create_context(bundle->string());
-  const Tokens expected = answer_of(open_stream(ctx), 4);
-  const Stream stream = open_stream(ctx);
-  prefill(stream, prompt_of(4));
-  std::atomic<bool> running{false};
-  Tokens tokens;
-  std::thread generator([&] {
-    while (tokens.size() < 60) {
-      for (const int32_t token : next(stream).tokens) tokens.push_back(token);
-      running = true;
-    }
-  });
-  wait_for(running);
-  ctx.reset();
-  generator.join();
-  EXPECT_EQ(tokens, expected);
-}
-
-TEST_F(ThreadsTest, StreamMayMoveFromThreadToThread) {
-  const auto bundle = make_bundle("tiny-bpe.gguf");
-  const Context ctx = create_context(bundle->string());
-  const Tokens expected = answer_of(open_stream(ctx), 6);
-  const Stream stream = open_stream(ctx);
-  std::thread([&] { prefill(stream, prompt_of(6)); }).join();
-  Tokens tokens;
-  while (tokens.size() < 60) {
-    std::thread([&] {
-      for (const int32_t token : next(stream).tokens) tokens.push_back(token);
-    }).join();
-  }
-  EXPECT_EQ(tokens, expected);
 }
 
 // ------------------------------------------------------- speculation and prompt cache
