@@ -58,7 +58,9 @@ class DecoderTest : public testing::TestWithParam<KindCase> {
     while (decoder.tokens().size() < sequence.size()) decoder.decode_some_of(sequence);
   }
 
-  Logits copied(const float* logits) const { return {logits, logits + model_->vocabulary().size()}; }
+  Logits copied(const float* logits) const {
+    return {logits, logits + model_->vocabulary().size()};
+  }
 
   static bool same(const Logits& a, const Logits& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
