@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <gguf.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -135,6 +136,98 @@ TEST_F(LitertTest, WritesItsCacheWhereItIsToldTo) {
   EXPECT_EQ(fresh(abcd).tokens, alphabet);
 }
 
+// --------------------------------------------------------------- rewinding the runtime
+
+// The runtime skips what it remembers of before a cut, and counts wrongly where a prefill goes on
+// behind it: what shows depends on the lengths.
+class RewindTest : public LitertTest {
+ protected:
+  static constexpr int trials = 60;
+
+  RewindTest() { use_exact(); }
+
+  Tokens prompt(size_t longest) {
+    Tokens tokens(1 + random_() % longest);
+    for (auto& token : tokens) token = static_cast<int32_t>(5 + random_() % 300);
+    return tokens;
+  }
+  static Tokens joined(Tokens one, const Tokens& other) {
+    one.insert(one.end(), other.begin(), other.end());
+    return one;
+  }
+
+  std::mt19937 random_{7};
+};
+
+TEST_F(RewindTest, APromptInPartsIsAsGoodAsWhole) {
+  for (int trial = 0; trial < trials; ++trial) {
+    const Tokens first = prompt(110);
+    const Tokens second = prompt(40);
+    const Stream stream = open_stream(ctx_);
+    prefill(stream, first);
+    prefill(stream, second);
+    EXPECT_EQ(generate(stream, 6).tokens, fresh(joined(first, second), 6).tokens) << trial;
+  }
+}
+
+TEST_F(RewindTest, WhatComesAgainAfterAResetIsReadAgain) {
+  const Stream stream = open_stream(ctx_);
+  for (int trial = 0; trial < trials; ++trial) {
+    const Tokens tokens = prompt(150);
+    for (int time = 0; time < 2; ++time) {
+      ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+      prefill(stream, tokens);
+      EXPECT_EQ(generate(stream, 6).tokens, fresh(tokens, 6).tokens) << trial;
+    }
+  }
+}
+
+TEST_F(RewindTest, EveryCutContinuesAsAFreshStream) {
+  const Stream stream = open_stream(ctx_);
+  for (int trial = 0; trial < trials; ++trial) {
+    Tokens sequence = prompt(150);
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+    prefill(stream, sequence);
+    sequence = joined(sequence, generate(stream, 6).tokens);
+    const auto kept = static_cast<size_t>(eliza_inference_llm_stream_reset_keep(
+        stream.get(), static_cast<int32_t>(random_() % (sequence.size() + 1))));
+    // What was cut off comes again in part, and then something else.
+    const size_t again = kept + random_() % (sequence.size() - kept + 1);
+    const Tokens more = joined({sequence.begin() + static_cast<std::ptrdiff_t>(kept),
+                                sequence.begin() + static_cast<std::ptrdiff_t>(again)},
+                               prompt(40));
+    sequence.resize(kept);
+    prefill(stream, more);
+    EXPECT_EQ(generate(stream, 6).tokens, fresh(joined(sequence, more), 6).tokens) << trial;
+  }
+}
+
+TEST_F(RewindTest, TheNextTurnMayBeginWithTheStopToken) {
+  const Stream stream = open_stream(ctx_);
+  prefill(stream, abcd);
+  EXPECT_EQ(generate(stream).tokens, alphabet);
+  const Tokens turn = joined({2}, smile);
+  prefill(stream, turn);
+  EXPECT_EQ(generate(stream).tokens, fresh(joined(joined(abcd, alphabet), turn)).tokens);
+}
+
+TEST_F(RewindTest, ACancelOfAnIdleStreamTouchesNoClosedSession) {
+  const EnvironmentVariable seed("ELIZA_LLM_SEED", "1");
+  Config config = {};
+  config.temperature = 1.0f;
+  const Stream stream = open_stream(ctx_, config);
+  for (int round = 0; round < 100; ++round) {
+    prefill(stream, abcd);
+    std::thread canceller([&] { eliza_inference_llm_stream_cancel(stream.get()); });
+    while (next(stream).status >= 0) {
+    }
+    canceller.join();
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+    ASSERT_EQ(eliza_inference_llm_stream_cancel(stream.get()), ELIZA_OK);
+    ASSERT_EQ(eliza_inference_llm_stream_reset(stream.get()), ELIZA_OK);
+  }
+}
+
 // ------------------------------------------------------------------- stock files
 
 TEST_F(LitertTest, StockFileGivesItsTextAndWholePiecesExactly) {
@@ -183,6 +276,52 @@ TEST_F(LitertTest, AStockFileAnswersEveryTokenOfItsVocabulary) {
   const Stream stream = open_stream(ctx_);
   EXPECT_EQ(try_prefill(stream, {320}), ELIZA_ERR_INVALID_ARG);
   EXPECT_EQ(try_prefill(stream, {319}), ELIZA_OK);
+}
+
+TEST_F(LitertTest, TheNextTurnOnAStockFileEqualsAFreshStream) {
+  use_stock();
+  const Stream stream = open_stream(ctx_);
+  prefill(stream, abcd);
+  Tokens sequence = abcd;
+  const Tokens answer = generate(stream).tokens;
+  sequence.insert(sequence.end(), answer.begin(), answer.end());
+  prefill(stream, smile);
+  sequence.insert(sequence.end(), smile.begin(), smile.end());
+  EXPECT_EQ(generate(stream, 5).tokens, fresh(sequence, 5).tokens);
+}
+
+// Each takes three of the runtime's positions: U+FFFD, in bytes.
+TEST_F(LitertTest, AStockPromptThatIsLongerAsTextIsMeasuredAsText) {
+  use_stock();
+  const int32_t byte = tokenize(ctx_, "\U0001f600").back();
+  const Stream stream = open_stream(ctx_);
+  const Tokens too_many(100, byte);
+  OwnedMessage message;
+  EXPECT_EQ(eliza_inference_llm_stream_prefill(stream.get(), too_many.data(), too_many.size(),
+                                               message.out()),
+            ELIZA_ERR_INVALID_ARG);
+  expect_contains(message.text(), {"does not fit the context", "256"});
+  prefill(stream, Tokens(84, byte));
+  const Generation generation = generate(stream);
+  EXPECT_TRUE(generation.final);
+  EXPECT_LE(generation.tokens.size(), 12u) << "behind the end of the context";
+}
+
+// The runtime's tokenizer of a stock file is not thread-safe.
+TEST_F(LitertTest, StockStreamsAndTokenizersRunInParallel) {
+  use_stock();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int number = 0; number < 4; ++number) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) {
+        wrong += tokenize(ctx_, "a b c d") != abcd;
+        wrong += fresh(abcd).tokens != alphabet;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 // ---------------------------------------------------------------- stop sequences
@@ -275,6 +414,11 @@ TEST_F(LitertTest, ExactIdsNeedATokenizer) {
   expect_contains(open_error(), {"has no tokenizer", "add-litert"});
 }
 
+TEST_F(LitertTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {
+  use(exact_bundle() / "text/tiny.litertlm", test_model("tiny-spm.gguf"));
+  expect_contains(open_error(), {"fewer than the", "do not belong together"});
+}
+
 TEST_F(LitertTest, SeveralModelsAreRefusedByName) {
   use_exact();
   fs::create_symlink(stock_file(), text() / "other.litertlm");
@@ -310,7 +454,16 @@ TEST_P(AbsentTest, SelectionFallsThroughAndForcingFails) {
   const EnvironmentVariable library("ELIZA_LITERT_LM_LIBRARY", GetParam());
   expect_contains(open_error(), {"not available on this host", GetParam()});
   const EnvironmentVariable free("ELIZA_LLM_BACKEND", std::nullopt);
-  expect_contains(open_error(), {"no text/*.gguf"});
+  expect_contains(open_error(), {"no text/*.gguf", "litert-lm (rank 100)", GetParam()});
+}
+
+TEST_F(LitertTest, APipeIsNotWaitedFor) {
+  use_exact();
+  const TemporaryDirectory directory;
+  const std::string pipe = (directory.path() / "pipe.so").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const EnvironmentVariable library("ELIZA_LITERT_LM_LIBRARY", pipe);
+  expect_contains(open_error(), {"not available on this host", "is not a file"});
 }
 
 TEST_F(LitertTest, AnotherLibraryIsNotTheRuntime) {
@@ -440,6 +593,21 @@ TEST_F(DamagedFileTest, AHeaderWithFlippedBytesDoesNotEndTheProcess) {
         return outcome_of(content);
       },
       [](size_t number) { return "seed " + std::to_string(number); });
+  EXPECT_EQ(problems, std::vector<std::string>());
+}
+
+// The section behind the header holds the description of the model, in 23 bytes.
+TEST_F(DamagedFileTest, NoByteOfTheDescriptionEndsTheProcess) {
+  constexpr size_t begin = 16384;
+  constexpr size_t size = 23;
+  const auto problems = problems_in_children(
+      size * 16,
+      [&](size_t number) {
+        std::string content = original_;
+        content[begin + number / 16] = static_cast<char>(number % 16 * 17 + number / 16);
+        return outcome_of(content);
+      },
+      [](size_t number) { return "byte " + std::to_string(number / 16); });
   EXPECT_EQ(problems, std::vector<std::string>());
 }
 

@@ -409,5 +409,63 @@ TEST_P(FlippedModelTest, CorruptedHeaderBytesNeverCrash) {
 INSTANTIATE_TEST_SUITE_P(Models, FlippedModelTest,
                          testing::Values("tiny-bpe.gguf", "tiny-spm.gguf", "tiny-swa.gguf"));
 
+// --------------------------------------------------------- a vocabulary in its own file
+
+class TokenizerFileTest : public StreamTest {
+ protected:
+  void add_tokenizer(const std::string& name, const std::string& model) {
+    std::filesystem::create_symlink(test_model(model), bundle_->path() / "text" / name);
+  }
+};
+
+TEST_F(TokenizerFileTest, ServesABundleWithoutAGguf) {
+  load("tiny-bpe.gguf");
+  const Tokens expected = tokenize(ctx_, "Hello world");
+  bundle_ = std::make_unique<TemporaryDirectory>();
+  std::filesystem::create_directories(bundle_->path() / "text");
+  add_tokenizer("model.tokenizer", "tiny-bpe.gguf");
+  ctx_ = create_context(bundle_->string());
+  EXPECT_EQ(tokenize(ctx_, "Hello world"), expected);
+  EXPECT_THROW(open(), std::runtime_error);
+}
+
+TEST_F(TokenizerFileTest, IsNotLookedAtWhereTheGgufAnswers) {
+  load("tiny-bpe.gguf");
+  const Tokens expected = tokenize(ctx_, "Hello world");
+  add_tokenizer("other.tokenizer", "tiny-spm.gguf");
+  EXPECT_EQ(tokenize(ctx_, "Hello world"), expected);
+  write_file(bundle_->path() / "text/junk.tokenizer", "junk");
+  EXPECT_EQ(tokenize(ctx_, "Hello world"), expected);
+  EXPECT_EQ(tokenize(create_context(bundle_->string()), "Hello world"), expected);
+}
+
+TEST_F(TokenizerFileTest, IsRefusedByNameWhereItIsNoneOrOneOfSeveral) {
+  bundle_ = std::make_unique<TemporaryDirectory>();
+  write_file(bundle_->path() / "text/junk.tokenizer", "junk");
+  ctx_ = create_context(bundle_->string());
+  const auto problem = [&]() -> std::string {
+    try {
+      tokenize(ctx_, "a");
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(problem().find("junk.tokenizer"), std::string::npos) << problem();
+  add_tokenizer("other.tokenizer", "tiny-spm.gguf");
+  EXPECT_NE(problem().find("several tokenizers"), std::string::npos) << problem();
+}
+
+TEST_F(TokenizerFileTest, IsLoadedAnewWhereItWasReplaced) {
+  bundle_ = std::make_unique<TemporaryDirectory>();
+  std::filesystem::create_directories(bundle_->path() / "text");
+  add_tokenizer("model.tokenizer", "tiny-spm.gguf");
+  ctx_ = create_context(bundle_->string());
+  const Tokens before = tokenize(ctx_, "Hello world");
+  std::filesystem::remove(bundle_->path() / "text/model.tokenizer");
+  std::filesystem::copy_file(test_model("tiny-bpe.gguf"), bundle_->path() / "text/model.tokenizer");
+  EXPECT_NE(tokenize(ctx_, "Hello world"), before);
+}
+
 }  // namespace
 }  // namespace eliza::test

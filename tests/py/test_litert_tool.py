@@ -10,7 +10,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -26,14 +26,15 @@ import gguf
 import litert_lm_builder as builder
 import sentencepiece
 import tokenizers
-from litert_lm_builder.runtime.proto import embedding_metadata_pb2, llm_metadata_pb2
+from litert_lm_builder.runtime.proto import embedding_metadata_pb2
 from sentencepiece import sentencepiece_model_pb2
 
 from eliza_ctypes.litert import add, container, generation, runtime
 from eliza_ctypes.litert.add import Added, add_litert
 from eliza_ctypes.litert.container import HF_TOKENIZER, LLM_METADATA, SP_TOKENIZER, LitertFile
+from litert_files import TINY, Part, build, description_of, parts_of, replaced, with_description
 
-TINY = Path(__file__).parents[1] / "fixtures" / "litert" / "tiny.litertlm"
+TINY_PARTS = parts_of(TINY)
 TINY_TOKENIZER = TINY.with_name("tokenizer.json")
 SPACE = "\u2581"
 TEXTS = [
@@ -49,47 +50,6 @@ LLAMA_3 = (
 QWEN = LLAMA_3.replace("{1,3}", "")
 
 
-class Part(NamedTuple):
-    """A section of a file to be built."""
-
-    kind: int
-    content: bytes
-    metadata: tuple[Any, ...] = ()
-
-
-def parts_of(path: Path) -> list[Part]:
-    file = LitertFile(path)
-    return [Part(one.kind, file.content(one), one.metadata) for one in file.sections]
-
-
-TINY_PARTS = parts_of(TINY)
-
-
-def build(path: Path, parts: list[Part]) -> Path:
-    """Writes a file of these sections with the builder of LiteRT-LM itself."""
-    made = builder.LitertLmFileBuilder()
-    made.add_system_metadata(
-        builder.Metadata(key="Authors", value="a test", dtype=builder.DType.STRING)
-    )
-    make = type("Section", (), {})
-    for part in parts:
-        section = make()
-        section.metadata, section.data_type = list(part.metadata), part.kind
-        section.data_writer = lambda stream, content=part.content: stream.write(content)
-        made._sections.append(section)
-    with path.open("wb") as file:
-        made.build(file)
-    return path
-
-
-def replaced(kind: int, content: bytes, new_kind: int | None = None) -> list[Part]:
-    """The sections of the tiny model with another content in the section of ``kind``."""
-    return [
-        Part(new_kind or kind, content, one.metadata) if one.kind == kind else one
-        for one in TINY_PARTS
-    ]
-
-
 def with_json(path: Path, described: dict[str, Any]) -> Path:
     """The tiny model under another tokenizer.json."""
     content = json.dumps(described).encode()
@@ -100,20 +60,6 @@ def with_json(path: Path, described: dict[str, Any]) -> Path:
 
 def with_sentencepiece(path: Path, model: Any) -> Path:
     return build(path, replaced(HF_TOKENIZER, model.SerializeToString(), SP_TOKENIZER))
-
-
-def with_description(path: Path, change: Callable[[Any], None]) -> Path:
-    """The tiny model under a changed description."""
-    described = description_of(TINY)
-    change(described)
-    return build(path, replaced(LLM_METADATA, described.SerializeToString()))
-
-
-def description_of(path: Path) -> Any:
-    (content,) = (part.content for part in parts_of(path) if part.kind == LLM_METADATA)
-    described = llm_metadata_pb2.LlmMetadata()
-    described.ParseFromString(content)
-    return described
 
 
 def tiny_json() -> dict[str, Any]:

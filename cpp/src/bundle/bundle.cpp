@@ -165,6 +165,10 @@ bool has_text_model(const std::string& bundle_dir) noexcept {
   return !text_models(bundle_dir).empty();
 }
 
+bool has_tokenizer(const std::string& bundle_dir) noexcept {
+  return !text_entries(bundle_dir, ".tokenizer").empty();
+}
+
 std::optional<fs::path> find_tokenizer(const std::string& bundle_dir) {
   const auto files = text_entries(bundle_dir, ".tokenizer");
   if (files.empty()) return std::nullopt;

@@ -24,6 +24,9 @@ std::filesystem::path find_text_model(const std::string& bundle_dir);
 // Whether the bundle has text GGUF files among which find_text_model would look.
 bool has_text_model(const std::string& bundle_dir) noexcept;
 
+// Whether the bundle has a file that find_tokenizer would find or complain of.
+bool has_tokenizer(const std::string& bundle_dir) noexcept;
+
 // The only `text/*.tokenizer`: a vocabulary in a file of its own, for a text model whose artifact
 // has none that the library can read. nullopt where there is none; throws
 // Error(ELIZA_ERR_BUNDLE_INVALID) where there are several or it cannot be read.

@@ -37,11 +37,16 @@ void llm_backend_context_keep(EliInferenceContext* ctx, const LlmBackendFactory*
 namespace ffi {
 
 std::shared_ptr<const Tokenizer> TokenizerSlot::acquire(const std::string& bundle_dir) {
+  auto file = find_tokenizer(bundle_dir);
+  if (!file && has_text_model(bundle_dir)) file = find_text_model(bundle_dir);
+  if (!file) return nullptr;
+  std::error_code problem;
+  const auto written = std::filesystem::last_write_time(*file, problem);
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!tokenizer_) {
-    auto file = find_tokenizer(bundle_dir);
-    if (!file && has_text_model(bundle_dir)) file = find_text_model(bundle_dir);
-    if (file) tokenizer_ = llama::load_vocabulary(file->string());
+  if (!tokenizer_ || path_ != *file || written_ != written) {
+    tokenizer_ = llama::load_vocabulary(file->string());
+    path_ = *file;
+    written_ = written;
   }
   return tokenizer_;
 }
@@ -105,6 +110,7 @@ int eliza_inference_mmap_acquire(EliInferenceContext* ctx, const char* region_na
     if (auto* backend = eliza::ffi::select_backend(*ctx, nullptr)) {
       backend->load(ctx);
     } else {
+      eliza::ffi::require_text_model(ctx->bundle_dir);
       ctx->text_model.acquire_any();
     }
     return ELIZA_OK;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,7 +16,8 @@
 
 namespace eliza::ffi {
 
-// The vocabulary of a bundle apart from a loaded model; loaded at first use. Thread-safe.
+// The vocabulary of a bundle apart from a loaded model; loaded at first use, and anew where its
+// file was replaced. Thread-safe.
 class TokenizerSlot {
  public:
   // nullptr where the bundle holds none.
@@ -24,6 +26,8 @@ class TokenizerSlot {
 
  private:
   std::mutex mutex_;
+  std::filesystem::path path_;
+  std::filesystem::file_time_type written_{};
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 

@@ -27,6 +27,7 @@ EliLlmStream* open_on_backend(eliza::LlmBackendFactory& factory, EliInferenceCon
 }
 
 EliLlmStream* open_in_tree(EliInferenceContext* ctx, const eliza_llm_stream_config_t& cfg) {
+  eliza::ffi::require_text_model(ctx->bundle_dir);
   const auto settings = eliza::llama::read_stream_settings(cfg);
   // Spare decoders use the model too; they must not keep it from being loaded anew.
   if (ctx->text_model.is_loaded_otherwise(settings.n_gpu_layers)) ctx->decoders->clear();

@@ -16,16 +16,19 @@ using eliza::ffi::status_of;
 
 namespace {
 
-// The vocabulary of the context's bundle. Where that is the GGUF's, the model is loaded whole: its
-// streams need it anyway.
+// The vocabulary of the streams that the context would open. Where that is the GGUF's, the model is
+// loaded whole: its streams need it anyway.
 std::shared_ptr<const eliza::Tokenizer> tokenizer_of(EliInferenceContext* ctx) {
-  const std::string& bundle = ctx->bundle_dir;
-  if (eliza::find_tokenizer(bundle)) return eliza::llm_backend_context_tokenizer(ctx);
-  if (!eliza::has_text_model(bundle)) {
-    if (auto* backend = eliza::ffi::select_backend(*ctx, nullptr)) {
+  const bool has_model = eliza::has_text_model(ctx->bundle_dir);
+  const bool has_tokenizer = eliza::has_tokenizer(ctx->bundle_dir);
+  if (has_tokenizer && !has_model) return eliza::llm_backend_context_tokenizer(ctx);
+  if (has_tokenizer || !has_model) {
+    if (auto* const backend = eliza::ffi::select_backend(*ctx, nullptr)) {
+      if (has_tokenizer) return eliza::llm_backend_context_tokenizer(ctx);
       if (auto tokenizer = backend->tokenizer(ctx)) return tokenizer;
     }
   }
+  eliza::ffi::require_text_model(ctx->bundle_dir);
   const auto model = ctx->text_model.acquire_any();
   return {model, &model->vocabulary()};
 }

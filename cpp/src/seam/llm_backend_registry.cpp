@@ -14,9 +14,9 @@ bool names_in_tree(const std::string& name) {
   return equal_ignoring_case(name, in_tree_name) || equal_ignoring_case(name, "llamacpp");
 }
 
-// One line for each known backend and why it would or would not do; `eliza-ctypes info` shows it.
-std::string describe(const std::vector<LlmBackendFactory*>& factories, const char* bundle_dir) {
-  std::string lines = std::string("\n  ") + in_tree_name + " (rank 0): always available";
+// `eliza-ctypes info` reads these lines.
+std::string lines_of(const std::vector<LlmBackendFactory*>& factories, const char* bundle_dir) {
+  std::string lines;
   for (const auto* factory : factories) {
     const char* state = !factory->available() ? "not available on this host"
                         : !factory->can_serve(bundle_dir)
@@ -72,6 +72,10 @@ std::vector<LlmBackendFactory*> LlmBackendRegistry::snapshot() const {
   return factories_;
 }
 
+std::string LlmBackendRegistry::describe(const char* bundle_dir) const {
+  return lines_of(snapshot(), bundle_dir);
+}
+
 LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
                                               const eliza_llm_stream_config_t*,
                                               char** out_error) const {
@@ -88,10 +92,10 @@ LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
                           : !(*found)->can_serve(bundle_dir) ? "cannot serve this bundle"
                                                              : nullptr;
     if (problem == nullptr) return *found;
-    *out_error = duplicate_message(
-        "environment variable ELIZA_LLM_BACKEND is " + quoted(*wanted) + ", which " + problem +
-        " (bundle " + quoted(bundle_dir) +
-        "); unset it or name a backend that can:" + describe(factories, bundle_dir));
+    *out_error = duplicate_message("environment variable ELIZA_LLM_BACKEND is " + quoted(*wanted) +
+                                   ", which " + problem + " (bundle " + quoted(bundle_dir) +
+                                   "); unset it or name a backend that can:\n  " + in_tree_name +
+                                   " (rank 0): always available" + lines_of(factories, bundle_dir));
     return nullptr;
   }
 

@@ -30,6 +30,10 @@ class LlmBackendRegistry {
   LlmBackendFactory* select(const char* bundle_dir, const eliza_llm_stream_config_t* cfg,
                             char** out_error) const;
 
+  // One line for each backend, "\n  NAME (rank N): STATE; REMARK": whether it would serve the
+  // bundle, and why not.
+  std::string describe(const char* bundle_dir) const;
+
  private:
   std::vector<LlmBackendFactory*> snapshot() const;
 

@@ -4,6 +4,7 @@
 
 #include "backends/litert/litert_engine.h"
 #include "backends/litert/litert_session.h"
+#include "bundle/bundle.h"
 #include "support/environment.h"
 #include "support/error.h"
 
@@ -62,6 +63,9 @@ class LitertBackend final : public LlmBackendFactory {
       const auto plan = plan_accelerators(runtime, file, options);
       if (plan.candidates.empty()) return "would not run (" + plan.reasons + ")";
       const LoadedEngine engine(runtime, file, options);
+      if (engine.has_exact_ids() && !has_tokenizer(bundle_dir) && !has_text_model(bundle_dir)) {
+        return "would not run: the bundle has no tokenizer for its token ids";
+      }
       return std::string("would run on ") + name_of(engine.accelerator()) + ", token ids " +
              (engine.has_exact_ids() ? "exact" : "approximate");
     } catch (const std::exception& problem) {
@@ -93,6 +97,12 @@ class LitertBackend final : public LlmBackendFactory {
                       "both with `eliza-ctypes bundle add-litert`");
     }
     if (!tokenizer) tokenizer = std::make_shared<EngineTokenizer>(engine);
+    if (engine->has_exact_ids() && !engine->detokenize({tokenizer->size() - 1})) {
+      throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                  "LiteRT-LM model " + quoted(engine->path()) + " has fewer than the " +
+                      std::to_string(tokenizer->size()) +
+                      " tokens of the bundle's tokenizer; they do not belong together");
+    }
     if (cfg->disable_thinking != 0 && !tokenizer->thinking_tokens().empty()) {
       refuse_field("disable_thinking", std::to_string(cfg->disable_thinking),
                    "0: the backend litert-lm cannot keep this model from thinking");

@@ -19,6 +19,11 @@ namespace {
 
 const std::vector<std::string> accelerator_names = {"npu", "gpu", "cpu"};
 
+// Prompts are cut so that a cancel is seen between the parts. Padding to a signature costs what its
+// full length would.
+constexpr int32_t longest_part = 128;
+constexpr int32_t usual_part = 64;
+
 // Frees what the runtime hands out, whatever happens.
 template <typename Handle, typename Delete>
 std::unique_ptr<Handle, Delete> owned(Handle* handle, Delete deleter) {
@@ -148,10 +153,16 @@ LoadedEngine::LoadedEngine(const Runtime& runtime, const ModelFile& file,
     }
     if (options.speculation &&
         !runtime_.loaded_file_has_speculative_decoding_support(loaded.get())) {
-      refuse_field("draft_max", "set", "0: " + what + " has no drafter");
+      throw Error(ELIZA_ERR_INVALID_ARG, "draft_max is not 0, and " + what + " has no drafter");
     }
-    const int32_t most = runtime_.loaded_file_max_context_tokens(loaded.get());
-    context_size_ = most > 0 ? std::min(most, options.context_size) : options.context_size;
+    context_size_ = options.context_size;
+    // The runtime believes the file, and writes behind its cache where the file says too much.
+    const ModelShape shape = model_shape(file_, longest_part);
+    for (const int32_t most :
+         {runtime_.loaded_file_max_context_tokens(loaded.get()), shape.cache_length}) {
+      if (most > 0) context_size_ = std::min(most, context_size_);
+    }
+    prefill_length_ = shape.prefill_length > 0 ? shape.prefill_length : usual_part;
   }
   auto plan = plan_accelerators(runtime_, file_, options);
   for (const auto accelerator : plan.candidates) {
@@ -175,12 +186,6 @@ LoadedEngine::LoadedEngine(const Runtime& runtime, const ModelFile& file,
     runtime_.engine_delete(engine_);
     throw;
   }
-  // Prompts are cut so that a cancel is seen between the parts. Padding to a signature costs what
-  // its full length would.
-  constexpr int32_t longest_part = 128;
-  constexpr int32_t usual_part = 64;
-  prefill_length_ = litert::prefill_length(file_, longest_part);
-  if (prefill_length_ == 0) prefill_length_ = usual_part;
 }
 
 LoadedEngine::~LoadedEngine() { runtime_.engine_delete(engine_); }
@@ -218,26 +223,115 @@ Engine* LoadedEngine::create(Accelerator accelerator, const EngineOptions& optio
   return nullptr;
 }
 
+std::unique_lock<std::mutex> LoadedEngine::exclusive() const {
+  if (has_exact_ids_) return {};
+  return std::unique_lock<std::mutex>(exclusive_);
+}
+
 void LoadedEngine::read_tokenizer() {
   const std::vector<int32_t> sample = {7, 11, 0, 3};
-  has_exact_ids_ = tokenize("<7><11><0><3>") == sample && detokenize(sample) == "<7><11><0><3>";
+  const bool exact = tokenize("<7><11><0><3>") == sample && detokenize(sample) == "<7><11><0><3>";
+  if (!exact) {
+    read_vocabulary();
+    check_stops();
+  }
+  read_start_token();
+  if (exact && start_token_) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                "LiteRT-LM model " + quoted(path_) +
+                    " writes token ids as text and still has a start token; make it with "
+                    "`eliza-ctypes bundle add-litert`");
+  }
+  has_exact_ids_ = exact;
+}
+
+void LoadedEngine::read_start_token() {
   const auto start = owned(runtime_.engine_get_start_token(engine_), runtime_.token_union_delete);
   if (!start) {
     runtime_.clear_last_error();
     return;
   }
+  std::vector<int32_t> tokens;
   const int* ids = nullptr;
   size_t count = 0;
   if (runtime_.token_union_get_type(start.get()) == token_union_of_ids) {
     if (runtime_.token_union_get_ids(start.get(), &ids, &count) == 0) {
-      start_tokens_.assign(ids, ids + count);
+      tokens.assign(ids, ids + count);
     }
   } else if (const char* text = runtime_.token_union_get_string(start.get())) {
-    start_tokens_ = tokenize(to_valid_utf8(text));
+    tokens = tokenize(to_valid_utf8(text));
+  }
+  const int32_t size = vocabulary_size_;
+  if (tokens.size() != 1 || tokens.front() < 0 || (size > 0 && tokens.front() >= size)) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                "LiteRT-LM model " + quoted(path_) + ": its start token is " +
+                    std::to_string(tokens.size()) +
+                    " tokens or none of its vocabulary; make an exact bundle of it with "
+                    "`eliza-ctypes bundle add-litert`");
+  }
+  start_token_ = tokens.front();
+}
+
+// A step of the runtime answers nothing both at a stop and where one may have begun.
+void LoadedEngine::check_stops() const {
+  const auto stops = owned(runtime_.engine_get_stop_tokens(engine_), runtime_.token_unions_delete);
+  if (!stops) {
+    runtime_.clear_last_error();
+    return;
+  }
+  for (size_t i = 0; i < runtime_.token_unions_get_num_tokens(stops.get()); ++i) {
+    const auto stop =
+        owned(runtime_.token_unions_get_token_at(stops.get(), i), runtime_.token_union_delete);
+    size_t count = 1;
+    const int* ids = nullptr;
+    if (runtime_.token_union_get_type(stop.get()) == token_union_of_ids) {
+      runtime_.token_union_get_ids(stop.get(), &ids, &count);
+    } else if (const char* text = runtime_.token_union_get_string(stop.get())) {
+      count = tokenize(to_valid_utf8(text)).size();
+    }
+    if (count > 1) {
+      throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                  "LiteRT-LM model " + quoted(path_) +
+                      ": it stops at a sequence of several tokens, which is only seen with exact "
+                      "ids; make an exact bundle of it with `eliza-ctypes bundle add-litert`");
+    }
+  }
+}
+
+void LoadedEngine::read_vocabulary() {
+  // The runtime does not tell how many tokens there are, but has no text for what is none. Nor has
+  // it for a few tokens, so that their neighbours are asked too.
+  const auto exists = [&](int64_t last) {
+    constexpr int64_t neighbours = 8;
+    for (int64_t id = last; id >= 0 && id > last - neighbours; --id) {
+      const auto text = detokenize({static_cast<int32_t>(id)});
+      if (text && !text->empty()) return true;
+    }
+    return false;
+  };
+  int64_t below = 0;
+  int64_t above = 1;
+  constexpr int64_t most = int64_t{1} << 30;
+  while (above < most && exists(above - 1)) {
+    below = above;
+    above *= 2;
+  }
+  while (above - below > 1) {
+    const int64_t middle = (below + above) / 2;
+    (exists(middle - 1) ? below : above) = middle;
+  }
+  vocabulary_size_ = static_cast<int32_t>(below);
+  while (vocabulary_size_ > 0 && detokenize({vocabulary_size_ - 1}).value_or("").empty()) {
+    --vocabulary_size_;
+  }
+  for (const auto& spelling : thinking_spellings) {
+    const auto ids = tokenize(spelling);
+    if (ids.size() == 1 && detokenize(ids) == spelling) thinking_tokens_.push_back(ids.front());
   }
 }
 
 std::vector<int32_t> LoadedEngine::tokenize(const std::string& text) const {
+  const auto lock = exclusive();
   const auto result =
       owned(runtime_.engine_tokenize(engine_, text.c_str()), runtime_.tokenize_result_delete);
   if (!result) throw Error(ELIZA_ERR_FFI_FAULT, "tokenizing failed: " + runtime_.last_error());
@@ -247,6 +341,7 @@ std::vector<int32_t> LoadedEngine::tokenize(const std::string& text) const {
 
 std::optional<std::string> LoadedEngine::detokenize(const std::vector<int32_t>& ids) const {
   if (ids.empty()) return "";
+  const auto lock = exclusive();
   const auto result = owned(runtime_.engine_detokenize(engine_, ids.data(), ids.size()),
                             runtime_.detokenize_result_delete);
   if (!result) {
@@ -271,41 +366,10 @@ std::shared_ptr<const LoadedEngine> EngineShelf::acquire(const Runtime& runtime,
   return engines_.back();
 }
 
-EngineTokenizer::EngineTokenizer(std::shared_ptr<const LoadedEngine> engine)
-    : engine_(std::move(engine)) {
-  // The runtime does not tell how many tokens there are, but has no text for what is none. Nor has
-  // it for a few tokens, so that their neighbours are asked too.
-  const auto exists = [&](int64_t last) {
-    constexpr int64_t neighbours = 8;
-    for (int64_t id = last; id >= 0 && id > last - neighbours; --id) {
-      const auto text = engine_->detokenize({static_cast<int32_t>(id)});
-      if (text && !text->empty()) return true;
-    }
-    return false;
-  };
-  int64_t below = 0;
-  int64_t above = 1;
-  constexpr int64_t most = int64_t{1} << 30;
-  while (above < most && exists(above - 1)) {
-    below = above;
-    above *= 2;
-  }
-  while (above - below > 1) {
-    const int64_t middle = (below + above) / 2;
-    (exists(middle - 1) ? below : above) = middle;
-  }
-  size_ = static_cast<int32_t>(below);
-  while (size_ > 0 && piece(size_ - 1).empty()) --size_;
-  for (const auto& spelling : thinking_spellings) {
-    const auto ids = engine_->tokenize(spelling);
-    if (ids.size() == 1 && engine_->detokenize(ids) == spelling) thinking_.push_back(ids.front());
-  }
-}
-
 std::vector<int32_t> EngineTokenizer::tokenize(std::string_view text, bool add_special,
                                                bool) const {
   std::vector<int32_t> ids;
-  if (add_special) ids = engine_->start_tokens();
+  if (add_special && engine_->start_token()) ids.push_back(*engine_->start_token());
   if (text.empty()) return ids;
   const auto more = engine_->tokenize(to_valid_utf8(text));
   ids.insert(ids.end(), more.begin(), more.end());
@@ -314,13 +378,9 @@ std::vector<int32_t> EngineTokenizer::tokenize(std::string_view text, bool add_s
 
 std::string EngineTokenizer::detokenize(const std::vector<int32_t>& tokens, bool remove_special,
                                         bool) const {
-  auto begin = tokens.begin();
-  const auto& start = engine_->start_tokens();
-  if (remove_special && !start.empty() && tokens.size() >= start.size() &&
-      std::equal(start.begin(), start.end(), begin)) {
-    begin += static_cast<std::ptrdiff_t>(start.size());
-  }
-  return engine_->detokenize({begin, tokens.end()}).value_or("");
+  const bool starts = !tokens.empty() && engine_->start_token() == tokens.front();
+  return engine_->detokenize({tokens.begin() + (remove_special && starts ? 1 : 0), tokens.end()})
+      .value_or("");
 }
 
 std::string EngineTokenizer::piece(int32_t token) const {

@@ -68,8 +68,16 @@ class LoadedEngine {
   // Whether the file's tokenizer writes the token with id 7 as "<7>": then texts carry ids exactly.
   bool has_exact_ids() const { return has_exact_ids_; }
 
-  // The tokens that the engine puts in front of a first prefill.
-  const std::vector<int32_t>& start_tokens() const { return start_tokens_; }
+  // The token that the engine puts in front of a first prefill.
+  std::optional<int32_t> start_token() const { return start_token_; }
+
+  // To be held while the runtime computes: it calls the tokenizer of a stock file, which is not
+  // thread-safe. Holds nothing where ids are exact.
+  std::unique_lock<std::mutex> exclusive() const;
+
+  // Of a stock file: ids are below; and tokens that begin a thinking section.
+  int32_t vocabulary_size() const { return vocabulary_size_; }
+  const std::vector<int32_t>& thinking_tokens() const { return thinking_tokens_; }
 
   // The file's own tokenizer. `text` must be UTF-8 without U+0000.
   std::vector<int32_t> tokenize(const std::string& text) const;
@@ -80,6 +88,9 @@ class LoadedEngine {
  private:
   Engine* create(Accelerator accelerator, const EngineOptions& options) const;
   void read_tokenizer();
+  void read_start_token();
+  void check_stops() const;
+  void read_vocabulary();
 
   const Runtime runtime_;
   const ModelFile file_;
@@ -90,7 +101,10 @@ class LoadedEngine {
   int32_t context_size_ = 0;
   int32_t prefill_length_ = 0;
   bool has_exact_ids_ = false;
-  std::vector<int32_t> start_tokens_;
+  std::optional<int32_t> start_token_;
+  int32_t vocabulary_size_ = 0;
+  std::vector<int32_t> thinking_tokens_;
+  mutable std::mutex exclusive_;
 };
 
 // The engines that a context keeps. Thread-safe; a second caller waits for the load of the first.
@@ -110,9 +124,10 @@ class EngineShelf {
 // whatever is asked, and a token's text alone may differ from what it adds to a longer one.
 class EngineTokenizer final : public Tokenizer {
  public:
-  explicit EngineTokenizer(std::shared_ptr<const LoadedEngine> engine);
+  explicit EngineTokenizer(std::shared_ptr<const LoadedEngine> engine)
+      : engine_(std::move(engine)) {}
 
-  int32_t size() const override { return size_; }
+  int32_t size() const override { return engine_->vocabulary_size(); }
   std::vector<int32_t> tokenize(std::string_view text, bool add_special,
                                 bool parse_special) const override;
   std::string detokenize(const std::vector<int32_t>& tokens, bool remove_special,
@@ -120,13 +135,13 @@ class EngineTokenizer final : public Tokenizer {
   std::string piece(int32_t token) const override;
   bool ends_generation(int32_t) const override { return false; }  // the runtime sees to it
   const std::vector<std::vector<int32_t>>& stop_sequences() const override { return none_; }
-  const std::vector<int32_t>& thinking_tokens() const override { return thinking_; }
+  const std::vector<int32_t>& thinking_tokens() const override {
+    return engine_->thinking_tokens();
+  }
 
  private:
   const std::shared_ptr<const LoadedEngine> engine_;
-  int32_t size_ = 0;
   const std::vector<std::vector<int32_t>> none_;
-  std::vector<int32_t> thinking_;
 };
 
 }  // namespace eliza::litert

@@ -92,12 +92,16 @@ Runtime bind_all(void* library) {
   BIND(engine_create);
   BIND(engine_delete);
   BIND(engine_get_start_token);
+  BIND(engine_get_stop_tokens);
   BIND(engine_tokenize);
   BIND(engine_detokenize);
   BIND(token_union_get_type);
   BIND(token_union_get_string);
   BIND(token_union_get_ids);
   BIND(token_union_delete);
+  BIND(token_unions_get_num_tokens);
+  BIND(token_unions_get_token_at);
+  BIND(token_unions_delete);
   BIND(tokenize_result_get_tokens);
   BIND(tokenize_result_get_num_tokens);
   BIND(tokenize_result_delete);
@@ -142,6 +146,12 @@ std::string Runtime::last_error() const {
 
 Runtime open_runtime() {
   const fs::path path = library_path();
+  // The loader would wait for a pipe. Android loads libraries that are in no file of their own.
+  std::error_code problem;
+  const auto status = fs::status(path, problem);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    refuse("no LiteRT-LM runtime: " + quoted(path.u8string()) + " is not a file");
+  }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
@@ -157,9 +167,9 @@ Runtime open_runtime() {
     runtime.path = path;
     runtime.set_min_log_level(silent);
     return runtime;
-  } catch (const Error& problem) {
+  } catch (const Error& reason) {
     refuse("the LiteRT-LM runtime " + quoted(path.u8string()) +
-           " cannot be used: " + problem.what());
+           " cannot be used: " + reason.what());
   }
 }
 

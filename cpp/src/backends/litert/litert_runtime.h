@@ -20,6 +20,7 @@ struct Responses;
 struct TokenizeResult;
 struct DetokenizeResult;
 struct TokenUnion;
+struct TokenUnions;
 struct LoadedFile;
 
 constexpr int silent = 1000;           // of set_min_log_level
@@ -55,6 +56,7 @@ struct Runtime {
   Engine* (*engine_create)(const EngineSettings*);
   void (*engine_delete)(Engine*);
   TokenUnion* (*engine_get_start_token)(Engine*);  // nullptr: the file has none
+  TokenUnions* (*engine_get_stop_tokens)(Engine*);
   TokenizeResult* (*engine_tokenize)(Engine*, const char* text);
   DetokenizeResult* (*engine_detokenize)(Engine*, const int* ids, size_t count);
 
@@ -62,6 +64,9 @@ struct Runtime {
   const char* (*token_union_get_string)(TokenUnion*);
   int (*token_union_get_ids)(TokenUnion*, const int** ids, size_t* count);
   void (*token_union_delete)(TokenUnion*);
+  size_t (*token_unions_get_num_tokens)(TokenUnions*);
+  TokenUnion* (*token_unions_get_token_at)(TokenUnions*, size_t index);
+  void (*token_unions_delete)(TokenUnions*);
   const int* (*tokenize_result_get_tokens)(const TokenizeResult*);
   size_t (*tokenize_result_get_num_tokens)(const TokenizeResult*);
   void (*tokenize_result_delete)(TokenizeResult*);

@@ -65,8 +65,9 @@ LitertSession::LitertSession(std::shared_ptr<const LoadedEngine> engine,
       tokenizer_(std::move(tokenizer)),
       sampling_(sampling),
       seed_(seed_of(sampling)),
-      drafts_(drafts) {
-  runtime_session();
+      drafts_(drafts),
+      context_size_(static_cast<size_t>(engine_->context_size())) {
+  open_session();
 }
 
 LitertSession::~LitertSession() { close_session(); }
@@ -79,22 +80,21 @@ void LitertSession::check_cancelled() const {
 
 // Whether a restart must draw what the first start drew. The runtime's random state goes with its
 // session.
-bool LitertSession::repeats() const {
+bool LitertSession::must_repeat() const {
   return sampling_.temperature > 0 && sampling_.top_k != 1 && sampling_.seed.has_value();
 }
 
-Session* LitertSession::runtime_session() {
-  if (session_ != nullptr) return session_;
+void LitertSession::open_session() {
+  if (session_ != nullptr) return;
+  const auto exclusive = engine_->exclusive();
   const std::unique_ptr<SessionConfig, decltype(Runtime::session_config_delete)> config(
       runtime_.session_config_create(), runtime_.session_config_delete);
   const std::unique_ptr<SamplerParams, decltype(Runtime::sampler_params_delete)> sampler(
       runtime_.sampler_params_create(top_p_sampler), runtime_.sampler_params_delete);
   if (!config || !sampler) throw std::bad_alloc();
   const bool greedy = sampling_.temperature <= 0;
-  const int32_t all = tokenizer_->size();
-  runtime_.sampler_params_set_top_k(sampler.get(), greedy                ? 1
-                                                   : sampling_.top_k > 0 ? sampling_.top_k
-                                                                         : all);
+  const int32_t top_k = sampling_.top_k > 0 ? sampling_.top_k : tokenizer_->size();
+  runtime_.sampler_params_set_top_k(sampler.get(), greedy ? 1 : top_k);
   runtime_.sampler_params_set_top_p(sampler.get(), greedy ? 1.0f : sampling_.top_p);
   runtime_.sampler_params_set_temperature(sampler.get(), greedy ? 1.0f : sampling_.temperature);
   runtime_.sampler_params_set_seed(sampler.get(), seed_);
@@ -104,16 +104,17 @@ Session* LitertSession::runtime_session() {
   if (drafts_ > 0) runtime_.session_config_set_enable_speculative_decoding(config.get(), true);
   session_ = runtime_.engine_create_session(engine_->get(), config.get());
   if (session_ == nullptr) fail("a session cannot be made", runtime_);
-  return session_;
 }
 
 void LitertSession::close_session() {
-  if (session_ != nullptr) runtime_.session_delete(session_);
+  if (session_ != nullptr) {
+    const auto exclusive = engine_->exclusive();
+    runtime_.session_delete(session_);
+  }
   session_ = nullptr;
   cached_.clear();
-  steps_.clear();
   position_ = 0;
-  whole_parts_ = 0;
+  remembered_ = 0;
   decoded_ = false;
 }
 
@@ -122,11 +123,10 @@ int LitertSession::prefill(const int32_t* token_ids, size_t num_tokens, char**) 
   require_size(num_tokens, "num_tokens");
   check_cancelled();
   tokenizer_->check_token_ids(token_ids, num_tokens);
-  const auto context_size = static_cast<size_t>(engine_->context_size());
-  if (num_tokens > context_size - std::min(context_size, sequence_.size())) {
+  if (num_tokens > context_size_ - sequence_.size()) {
     throw Error(ELIZA_ERR_INVALID_ARG,
                 std::to_string(num_tokens) + " tokens do not fit the context: " +
-                    std::to_string(sequence_.size()) + " of " + std::to_string(context_size) +
+                    std::to_string(sequence_.size()) + " of " + std::to_string(context_size_) +
                     " positions are taken; reset the stream or shorten the prompt");
   }
   if (ended_) {
@@ -134,59 +134,58 @@ int LitertSession::prefill(const int32_t* token_ids, size_t num_tokens, char**) 
     generated_ = 0;
   }
   release(held_.size());
+  const size_t before = sequence_.size();
   sequence_.insert(sequence_.end(), token_ids, token_ids + num_tokens);
-  // A prompt that comes in parts is as good as whole: the end of the part before is read again.
-  if (!generating_) restarted_ = true;
-  catch_up();
+  try {
+    catch_up();
+  } catch (const Error& problem) {
+    if (problem.code() == ELIZA_ERR_INVALID_ARG) sequence_.resize(before);
+    throw;
+  }
   return ELIZA_OK;
 }
 
-// Makes the runtime hold the first `count` tokens of cached_, or fewer where it cannot hold them
-// exactly, and nothing behind them.
-void LitertSession::keep_of_cache(size_t count) {
-  while (count > 0 && steps_[count - 1] < 0) --count;
-  if (count == 0) {
-    if (position_ > 0) close_session();
+// Makes the runtime hold the first `count` tokens of cached_ and nothing behind them.
+void LitertSession::cut_cache(size_t count) {
+  if (!engine_->has_exact_ids() || count == 0 ||
+      runtime_.session_rewind_to_step(session_, static_cast<int>(count)) != 0) {
+    close_session();
     return;
   }
-  const int step = steps_[count - 1];
-  if (step != position_) {
-    if (runtime_.session_rewind_to_step(runtime_session(), step) != 0) {
-      close_session();
-      return;
-    }
-    position_ = step;
-  }
   cached_.resize(count);
-  steps_.resize(count);
-  whole_parts_ = std::min(whole_parts_, count);
+  position_ = count;
 }
 
 // Makes the runtime read what of the sequence it has not read.
 void LitertSession::catch_up() {
   // The last position takes no more than a drawn token.
-  const size_t readable =
-      std::min(sequence_.size(), static_cast<size_t>(engine_->context_size()) - 1);
-  size_t shared = shared_beginning(cached_, sequence_);
-  // What was read in other parts may differ in its last bits from what a fresh stream would read.
-  if (restarted_) shared = std::min(shared, whole_parts_);
-  if (shared < cached_.size() || (shared > 0 && steps_[shared - 1] != position_)) {
-    keep_of_cache(shared);
-  }
-  restarted_ = false;
+  const size_t readable = std::min(sequence_.size(), context_size_ - 1);
+  const size_t shared = shared_beginning(cached_, sequence_);
+  if (shared < cached_.size()) cut_cache(shared);
   const auto part = static_cast<size_t>(engine_->prefill_length());
   while (cached_.size() < readable) {
     check_cancelled();
-    const size_t begin = cached_.size();
-    feed(std::min(part - begin % part, readable - begin));
-    if (whole_parts_ == begin && cached_.size() % part == 0) whole_parts_ = cached_.size();
+    size_t count = std::min(part, readable - cached_.size());
+    // The runtime remembers what it held before a cut and skips it when it comes again. A prefill
+    // that goes on behind the end of that would be read at wrong positions.
+    if (cached_.size() < remembered_) count = std::min(count, remembered_ - cached_.size());
+    feed(count);
   }
 }
 
 // Prefills the next `count` tokens of the sequence.
 void LitertSession::feed(size_t count) {
-  std::vector<int> steps;
-  const auto texts = inputs_for(count, steps);
+  open_session();
+  const size_t begin = cached_.size();
+  size_t position = position_ + count;
+  const auto texts = engine_->has_exact_ids() ? exact_inputs(begin, begin + count)
+                                              : stock_inputs(begin, begin + count, position);
+  if (position >= context_size_) {
+    throw Error(ELIZA_ERR_INVALID_ARG, "the prompt does not fit the context: as text it takes " +
+                                           std::to_string(position) + " of " +
+                                           std::to_string(context_size_) +
+                                           " positions; reset the stream or shorten the prompt");
+  }
   std::vector<std::unique_ptr<InputData, decltype(Runtime::input_data_delete)>> inputs;
   std::vector<const InputData*> pointers;
   for (const auto& text : texts) {
@@ -195,58 +194,67 @@ void LitertSession::feed(size_t count) {
     if (!inputs.back()) throw std::bad_alloc();
     pointers.push_back(inputs.back().get());
   }
-  if (!pointers.empty() &&
-      runtime_.session_run_prefill(runtime_session(), pointers.data(), pointers.size()) != 0) {
-    const std::string reason = runtime_.last_error();
+  int status = 0;
+  std::string reason;
+  if (!pointers.empty()) {
+    const auto exclusive = engine_->exclusive();
+    status = runtime_.session_run_prefill(session_, pointers.data(), pointers.size());
+    if (status != 0) reason = runtime_.last_error();
+  }
+  if (status != 0) {
     close_session();  // it would answer with nothing from now on
     throw Error(ELIZA_ERR_FFI_FAULT, "LiteRT-LM: a prefill failed: " + reason);
   }
-  const auto begin = sequence_.begin() + static_cast<std::ptrdiff_t>(cached_.size());
-  cached_.insert(cached_.end(), begin, begin + static_cast<std::ptrdiff_t>(count));
-  steps_.insert(steps_.end(), steps.begin(), steps.end());
-  if (!steps.empty()) position_ = steps.back();
+  const auto at = sequence_.begin() + static_cast<std::ptrdiff_t>(begin);
+  cached_.insert(cached_.end(), at, at + static_cast<std::ptrdiff_t>(count));
+  position_ = position;
+  remembered_ = std::max(remembered_, cached_.size());
   decoded_ = false;
 }
 
-// The texts that make the runtime read the next `count` tokens, and its position behind each token.
-std::vector<std::string> LitertSession::inputs_for(size_t count, std::vector<int>& steps) const {
-  std::vector<std::string> texts;
-  const size_t first = cached_.size();
-  int position = position_;
-  if (engine_->has_exact_ids()) {
-    for (size_t i = first; i < first + count; ++i) {
-      // Some tokenizers read a run of their unknown token, which is 0, as one; inputs part it.
-      const bool parted = i > first && sequence_[i] == 0 && sequence_[i - 1] == 0;
-      if (i == first || parted) texts.emplace_back();
-      texts.back() += '<' + std::to_string(sequence_[i]) + '>';
-      steps.push_back(++position);
-    }
-    return texts;
+// The texts that make the runtime read the tokens [begin, end) of the sequence.
+std::vector<std::string> LitertSession::exact_inputs(size_t begin, size_t end) const {
+  std::vector<std::string> texts(1);
+  for (size_t i = begin; i < end; ++i) {
+    // Some tokenizers read a run of their unknown token, which is 0, as one; inputs part it.
+    if (i > begin && sequence_[i] == 0 && sequence_[i - 1] == 0) texts.emplace_back();
+    texts.back() += '<' + std::to_string(sequence_[i]) + '>';
   }
-  // The engine itself puts the start tokens in front.
-  size_t skipped = 0;
+  return texts;
+}
+
+// The same for a stock file; `position` becomes the runtime's behind them.
+std::vector<std::string> LitertSession::stock_inputs(size_t begin, size_t end,
+                                                     size_t& position) const {
+  std::vector<std::string> texts;
+  position = position_;
+  // The engine itself puts the start token in front.
   if (position == 0) {
-    const auto& start = engine_->start_tokens();
-    position = static_cast<int>(start.size());
-    while (skipped < start.size() && skipped < count && sequence_[skipped] == start[skipped]) {
-      steps.push_back(static_cast<int>(++skipped));
+    if (const auto start = engine_->start_token()) {
+      ++position;
+      if (sequence_[begin] == *start) ++begin;
+      if (begin == end) {
+        throw Error(ELIZA_ERR_INVALID_ARG,
+                    "LiteRT-LM cannot begin with the start token alone; prefill more tokens");
+      }
     }
   }
   // One input for each token, which the runtime tokenizes on its own; tokens that are parts of a
   // character go together.
-  for (size_t begin = first + skipped; begin < first + count;) {
-    size_t end = begin + 1;
-    const size_t most = std::min(first + count, begin + longest_character);
-    std::string text = text_of(begin, end);
-    while (!is_whole(text) && end < most) text = text_of(begin, ++end);
-    if (!is_whole(text)) text = to_valid_utf8(text_of(begin, end = begin + 1));
+  while (begin < end) {
+    size_t next = begin + 1;
+    const size_t most = std::min(end, begin + longest_character);
+    std::string text = text_of(begin, next);
+    while (!is_whole(text) && next < most) text = text_of(begin, ++next);
+    if (!is_whole(text)) text = to_valid_utf8(text_of(begin, next = begin + 1));
     if (!text.empty()) {
-      position += static_cast<int>(engine_->tokenize(text).size());
+      position += engine_->tokenize(text).size();
       texts.push_back(text);
     }
-    steps.insert(steps.end(), end - begin - 1, -1);
-    steps.push_back(position);
-    begin = end;
+    begin = next;
+  }
+  if (texts.empty()) {
+    throw Error(ELIZA_ERR_INVALID_ARG, "LiteRT-LM cannot read tokens that have no text");
   }
   return texts;
 }
@@ -284,25 +292,25 @@ void LitertSession::step() {
   if (sequence_.empty()) {
     throw Error(ELIZA_ERR_INVALID_ARG, "nothing was prefilled; prefill a prompt first");
   }
-  const auto context_size = static_cast<size_t>(engine_->context_size());
-  if (sequence_.size() >= context_size) return end_generation();
+  if (std::max(sequence_.size(), position_) >= context_size_) return end_generation();
   catch_up();
   const std::string text = decode();
-  generating_ = true;
+  const bool exact = engine_->has_exact_ids();
   const Ids ids = ids_of(text);
-  if (ids.empty()) return end_generation();
-  const int before = position_;
-  position_ += engine_->has_exact_ids() ? static_cast<int>(ids.size()) : 1;
+  if (ids.empty()) {
+    // A stop token of the file, which the runtime now holds and does not tell.
+    close_session();
+    return end_generation();
+  }
+  cached_.insert(cached_.end(), ids.begin(), ids.end());
+  position_ += exact ? ids.size() : 1;
+  remembered_ = std::max(remembered_, cached_.size());
   for (size_t i = 0; i < ids.size(); ++i) {
-    cached_.push_back(ids[i]);
-    const bool last = i + 1 == ids.size();
-    steps_.push_back(engine_->has_exact_ids() ? before + static_cast<int>(i) + 1
-                     : last                   ? position_
-                                              : -1);
-    const bool goes_on = accept(ids[i], engine_->has_exact_ids() ? tokenizer_->piece(ids[i])
-                                        : i == 0                 ? text
-                                                                 : "");
-    if (goes_on && generated_ != sampling_.max_tokens && sequence_.size() < context_size) continue;
+    const std::string piece = exact ? tokenizer_->piece(ids[i]) : i == 0 ? text : "";
+    const bool goes_on = accept(ids[i], piece);
+    if (goes_on && generated_ != sampling_.max_tokens && sequence_.size() < context_size_) {
+      continue;
+    }
     release(held_.size());
     return end_generation();
   }
@@ -310,32 +318,43 @@ void LitertSession::step() {
 
 // Runs one decode; returns its text, which is empty at a stop of the file.
 std::string LitertSession::decode() {
-  // A second decode wants the position to be set anew.
-  if (decoded_ && runtime_.session_rewind_to_step(session_, position_) != 0) {
-    const std::string reason = runtime_.last_error();
-    close_session();
-    throw Error(ELIZA_ERR_FFI_FAULT, "LiteRT-LM: a step failed: " + reason);
-  }
+  // Interrupts a decode only while it runs.
+  struct Running {
+    Running(LitertSession& stream) : stream_(stream) {
+      const std::lock_guard<std::mutex> lock(stream_.cancel_mutex_);
+      stream_.check_cancelled();
+      stream_.decoding_ = stream_.session_;
+    }
+    ~Running() {
+      const std::lock_guard<std::mutex> lock(stream_.cancel_mutex_);
+      stream_.decoding_ = nullptr;
+    }
+    LitertSession& stream_;
+  };
+  std::string text;
+  std::string problem;
   {
-    const std::lock_guard<std::mutex> lock(decoding_mutex_);
-    decoding_ = session_;
+    const auto exclusive = engine_->exclusive();
+    const Running running(*this);
+    // A second decode wants the position to be set anew.
+    const bool ready =
+        !decoded_ || runtime_.session_rewind_to_step(session_, static_cast<int>(position_)) == 0;
+    const std::unique_ptr<Responses, decltype(Runtime::responses_delete)> responses(
+        ready ? runtime_.session_run_decode(session_) : nullptr, runtime_.responses_delete);
+    if (!responses) {
+      problem = runtime_.last_error();
+    } else if (runtime_.responses_get_num_candidates(responses.get()) > 0) {
+      const char* answer = runtime_.responses_get_response_text_at(responses.get(), 0);
+      text = answer != nullptr ? answer : "";
+    }
+    decoded_ = true;
   }
+  if (cancelled_.load() || !problem.empty()) close_session();
   check_cancelled();
-  const std::unique_ptr<Responses, decltype(Runtime::responses_delete)> responses(
-      runtime_.session_run_decode(session_), runtime_.responses_delete);
-  {
-    const std::lock_guard<std::mutex> lock(decoding_mutex_);
-    decoding_ = nullptr;
+  if (!problem.empty()) {
+    throw Error(ELIZA_ERR_FFI_FAULT, "LiteRT-LM: a step failed: " + problem);
   }
-  decoded_ = true;
-  std::string reason;
-  if (!responses) reason = runtime_.last_error();
-  if (cancelled_.load() || !responses) close_session();
-  check_cancelled();
-  if (!responses) throw Error(ELIZA_ERR_FFI_FAULT, "LiteRT-LM: a step failed: " + reason);
-  if (runtime_.responses_get_num_candidates(responses.get()) < 1) return "";
-  const char* text = runtime_.responses_get_response_text_at(responses.get(), 0);
-  return text != nullptr ? text : "";
+  return text;
 }
 
 // The tokens of a decode's text.
@@ -395,8 +414,8 @@ size_t LitertSession::delivered() const {
 }
 
 int LitertSession::cancel() {
+  const std::lock_guard<std::mutex> lock(cancel_mutex_);
   cancelled_.store(true);
-  const std::lock_guard<std::mutex> lock(decoding_mutex_);
   if (decoding_ != nullptr) runtime_.session_cancel_process(decoding_);
   return ELIZA_OK;
 }
@@ -408,9 +427,7 @@ int LitertSession::reset() {
 
 int LitertSession::reset_keep(int32_t n_keep) {
   sequence_.resize(std::min(static_cast<size_t>(std::max(0, n_keep)), delivered()));
-  if (repeats()) close_session();
-  restarted_ = true;
-  generating_ = false;
+  if (must_repeat()) close_session();
   ended_ = false;
   generated_ = 0;
   held_.clear();

@@ -18,8 +18,9 @@ namespace eliza::litert {
 //
 // The runtime takes and gives text. With exact ids a token is the text "<id>"; with a stock file it
 // is its piece, and what comes back is tokenized. `sequence_` is what the caller and the model have
-// written; the runtime's state follows it, and after a restart it still holds what went before:
-// `cached_` is what it has read, of which a new sequence keeps what it shares.
+// written; the runtime's state follows it: `cached_` is what it has read and written, of which a
+// new sequence keeps what it shares. With a stock file the runtime's positions are not those of
+// tokens, so that it cannot be cut and reads everything again.
 class LitertSession final : public LlmBackendSession {
  public:
   // `drafts`: how many tokens one step may draft; 0 without speculation.
@@ -40,13 +41,14 @@ class LitertSession final : public LlmBackendSession {
   using Ids = std::vector<int32_t>;
 
   void check_cancelled() const;
-  bool repeats() const;
-  Session* runtime_session();
+  bool must_repeat() const;
+  void open_session();
   void close_session();
-  void keep_of_cache(size_t count);
+  void cut_cache(size_t count);
   void catch_up();
   void feed(size_t count);
-  std::vector<std::string> inputs_for(size_t count, std::vector<int>& steps) const;
+  std::vector<std::string> exact_inputs(size_t begin, size_t end) const;
+  std::vector<std::string> stock_inputs(size_t begin, size_t end, size_t& position) const;
   std::string text_of(size_t begin, size_t end) const;
   void step();
   std::string decode();
@@ -62,24 +64,22 @@ class LitertSession final : public LlmBackendSession {
   const Sampling sampling_;
   const int32_t seed_;
   const int32_t drafts_;
+  const size_t context_size_;
 
+  // Both under the mutex: a cancel interrupts the decode that runs, and none after a reset.
+  std::mutex cancel_mutex_;
   std::atomic<bool> cancelled_{false};
-  std::mutex decoding_mutex_;
-  Session* decoding_ = nullptr;  // while a decode runs; guarded by the mutex
+  Session* decoding_ = nullptr;  // while a decode runs
 
   Session* session_ = nullptr;
   Ids cached_;
-  std::vector<int>
-      steps_;         // the runtime's position behind each token of cached_; -1: inside a piece
-  int position_ = 0;  // the runtime's position
-  size_t whole_parts_ = 0;  // tokens of cached_ that were read in whole prefill parts
-  bool decoded_ = false;    // the runtime's last work was a decode, not a prefill
+  size_t position_ = 0;    // the runtime's; with exact ids that of the last token of cached_
+  size_t remembered_ = 0;  // the most tokens that the runtime has held since its session was made
+  bool decoded_ = false;   // the runtime's last work was a decode, not a prefill
 
   Ids sequence_;
-  bool restarted_ = false;   // the cache may hold other tokens than the sequence
-  bool generating_ = false;  // something was drawn since the last restart
-  bool ended_ = false;       // this generation has drawn its last token
-  int32_t generated_ = 0;    // tokens drawn in this generation
+  bool ended_ = false;     // this generation has drawn its last token
+  int32_t generated_ = 0;  // tokens drawn in this generation
   // The last tokens of the sequence, while they may be the beginning of a stop sequence, and their
   // texts.
   Ids held_;

@@ -20,6 +20,7 @@ constexpr char magic[] = "LITERTLM";
 constexpr uint64_t header_begin = 32;
 constexpr uint64_t header_end_at = 24;
 constexpr uint64_t longest_header = 1 << 20;
+constexpr uint64_t longest_message = 16 << 20;
 constexpr uint32_t known_major_version = 1;
 
 // Kinds of section.
@@ -27,9 +28,12 @@ constexpr uint8_t tflite_model = 3;
 constexpr uint8_t sentencepiece_tokenizer = 4;
 constexpr uint8_t llm_metadata = 5;
 constexpr uint8_t huggingface_tokenizer = 6;
-constexpr uint8_t string_value = 9;  // of a key's value
+constexpr uint64_t llm_model_type = 6;  // a field of the metadata
+constexpr uint8_t string_value = 9;     // of a key's value
 
-[[noreturn]] void damaged() { throw Error(ELIZA_ERR_BUNDLE_INVALID, "its header is damaged"); }
+[[noreturn]] void damaged() {
+  throw Error(ELIZA_ERR_BUNDLE_INVALID, "its header or description is damaged");
+}
 
 // Bytes [begin, end) of a file, little-endian, every access checked.
 class Bytes {
@@ -46,8 +50,7 @@ class Bytes {
     return number;
   }
 
-  std::string text(uint64_t at, uint64_t size) const {
-    constexpr uint64_t longest = 4096;
+  std::string text(uint64_t at, uint64_t size, uint64_t longest = 4096) const {
     if (size > longest) damaged();
     std::string text(size, '\0');
     read(at, text.data(), size);
@@ -89,8 +92,20 @@ class Table {
     return at ? bytes_->text(*at + 4, bytes_->number<uint32_t>(*at)) : "";
   }
 
+  template <typename Number>
+  std::vector<Number> numbers(int field) const {
+    std::vector<Number> numbers;
+    const auto at = target(field);
+    if (!at) return numbers;
+    const auto count = bytes_->number<uint32_t>(*at);
+    if (count > most) damaged();
+    for (uint32_t i = 0; i < count; ++i) {
+      numbers.push_back(bytes_->number<Number>(*at + 4 + sizeof(Number) * uint64_t{i}));
+    }
+    return numbers;
+  }
+
   std::vector<Table> tables(int field) const {
-    constexpr uint32_t most = 4096;
     std::vector<Table> tables;
     const auto at = target(field);
     if (!at) return tables;
@@ -102,6 +117,8 @@ class Table {
   }
 
  private:
+  static constexpr uint32_t most = 1 << 16;  // of a list
+
   Table(const Bytes& bytes, uint64_t at) : bytes_(&bytes), at_(at) {}
 
   std::optional<uint64_t> place(int field) const {
@@ -177,6 +194,60 @@ std::string model_type(const Table& section) {
   return "";
 }
 
+// The last dimension of a TFLite signature's input "mask": the positions that attention sees. 0
+// where it is left open.
+int32_t mask_width(const Table& graph, const Table& signature) {
+  const auto tensors = graph.tables(0);
+  for (const auto& input : signature.tables(0)) {
+    const auto index = input.number<uint32_t>(1);
+    if (input.text(0) != "mask" || index >= tensors.size()) continue;
+    const auto dimensions = tensors[index].numbers<int32_t>(0);
+    return dimensions.empty() || dimensions.back() <= 1 ? 0 : dimensions.back();
+  }
+  return 0;
+}
+
+// The numbers of a protobuf message's fields, in their order; throws where it is none.
+std::vector<uint64_t> fields_of(const std::string& bytes) {
+  std::vector<uint64_t> fields;
+  size_t at = 0;
+  const auto varint = [&](uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64 && at < bytes.size(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(bytes[at++]);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  };
+  while (at < bytes.size()) {
+    uint64_t tag = 0;
+    uint64_t size = 0;
+    if (!varint(tag) || tag >> 3 == 0) damaged();
+    switch (tag & 7) {
+      case 0:
+        if (!varint(size)) damaged();
+        size = 0;
+        break;
+      case 1:
+        size = 8;
+        break;
+      case 2:
+        if (!varint(size)) damaged();
+        break;
+      case 5:
+        size = 4;
+        break;
+      default:
+        damaged();
+    }
+    if (size > bytes.size() - at) damaged();
+    at += size;
+    fields.push_back(tag >> 3);
+  }
+  return fields;
+}
+
 void read_sections(std::ifstream& file, ModelFile& model) {
   const Bytes whole(file, 0, model.size);
   if (model.size < header_begin || whole.text(0, 8) != magic) {
@@ -207,6 +278,11 @@ void read_sections(std::ifstream& file, ModelFile& model) {
     if (begin < header_end || begin >= end) damaged();
     const auto kind = section.number<uint8_t>(3);
     has_metadata |= kind == llm_metadata;
+    // Without a kind of model, the runtime ends the process.
+    if (kind == llm_metadata) {
+      const auto fields = fields_of(whole.text(begin, end - begin, longest_message));
+      if (std::find(fields.begin(), fields.end(), llm_model_type) == fields.end()) damaged();
+    }
     has_tokenizer |= kind == sentencepiece_tokenizer || kind == huggingface_tokenizer;
     if (kind == tflite_model && model_type(section) == "prefill_decode") {
       has_model = true;
@@ -255,29 +331,34 @@ ModelFile find_model_file(const std::string& bundle_dir) {
   return check_model_file(files.front());
 }
 
-int32_t prefill_length(const ModelFile& model, int32_t most) {
-  constexpr int signature_defs = 7;
-  constexpr int signature_key = 2;
-  const std::string prefix = "prefill_";
-  int32_t best = 0;
+ModelShape model_shape(const ModelFile& model, int32_t longest) {
+  constexpr char prefix[] = "prefill_";
+  constexpr size_t prefix_size = sizeof prefix - 1;
+  ModelShape shape;
   try {
     std::ifstream file(model.path, std::ios::binary);
     const Bytes bytes(file, model.model_offset, model.size);
-    for (const auto& signature : Table::root(bytes).tables(signature_defs)) {
-      const std::string name = signature.text(signature_key);
+    const Table root = Table::root(bytes);
+    const auto graphs = root.tables(2);
+    for (const auto& signature : root.tables(7)) {
+      const std::string name = signature.text(2);
+      if (name == "decode") {
+        const auto graph = signature.number<uint32_t>(4);
+        if (graph < graphs.size()) shape.cache_length = mask_width(graphs[graph], signature);
+      }
+      if (name.compare(0, prefix_size, prefix) != 0) continue;
       int32_t length = 0;
-      if (name.compare(0, prefix.size(), prefix) != 0) continue;
-      const char* const digits = name.data() + prefix.size();
-      std::from_chars(digits, name.data() + name.size(), length);
+      std::from_chars(name.data() + prefix_size, name.data() + name.size(), length);
       if (length <= 0) continue;
+      int32_t& best = shape.prefill_length;
       const bool better =
-          best == 0 || (length <= most ? best > most || length > best : length < best);
+          best == 0 || (length <= longest ? best > longest || length > best : length < best);
       if (better) best = length;
     }
   } catch (const Error&) {
-    return 0;  // a model that the runtime reads otherwise
+    return {};  // a model that the runtime reads otherwise
   }
-  return best;
+  return shape;
 }
 
 }  // namespace eliza::litert

@@ -24,8 +24,13 @@ ModelFile find_model_file(const std::string& bundle_dir);
 // what the file has not; those are refused here. Throws Error(ELIZA_ERR_BUNDLE_INVALID).
 ModelFile check_model_file(const std::filesystem::path& path);
 
-// The lengths that the model's prefill signatures take ("prefill_128" takes 128): the largest that
-// is at most `most`, else the smallest; 0 where their names tell none.
-int32_t prefill_length(const ModelFile& file, int32_t most);
+// What the signatures of the text model say; 0 where they do not.
+struct ModelShape {
+  // Of the lengths that prefill takes ("prefill_128" takes 128) the largest that is at most
+  // `longest`, else the smallest.
+  int32_t prefill_length = 0;
+  int32_t cache_length = 0;  // positions of the KV cache
+};
+ModelShape model_shape(const ModelFile& file, int32_t longest);
 
 }  // namespace eliza::litert
