@@ -202,6 +202,56 @@ TEST_F(RewindTest, EveryCutContinuesAsAFreshStream) {
   }
 }
 
+TEST_F(RewindTest, WhatWasCutOffTwiceIsCountedOnce) {
+  Tokens text(91);
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<int32_t>(5 + i * 37 % 250);
+  Tokens other(10);
+  for (size_t i = 0; i < other.size(); ++i) other[i] = static_cast<int32_t>(5 + i * 53 % 250);
+  const auto part = [](const Tokens& of, size_t begin, size_t end) {
+    return Tokens(of.begin() + static_cast<std::ptrdiff_t>(begin),
+                  of.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  const Stream stream = open_stream(ctx_);
+  prefill(stream, text);
+  eliza_inference_llm_stream_reset_keep(stream.get(), 10);
+  prefill(stream, other);
+  eliza_inference_llm_stream_reset_keep(stream.get(), 12);
+  prefill(stream, part(other, 2, 5));
+  prefill(stream, joined(part(other, 5, 10), part(text, 60, 65)));
+  const Tokens whole = joined(joined(part(text, 0, 10), other), part(text, 60, 65));
+  EXPECT_EQ(generate(stream, 4).tokens, fresh(whole, 4).tokens);
+}
+
+// Prompts in parts, steps, cuts, and what was cut off coming again with something else behind it.
+TEST_F(RewindTest, AnyWalkEqualsFreshStreams) {
+  for (int walk = 0; walk < trials; ++walk) {
+    const Stream stream = open_stream(ctx_);
+    Tokens sequence;
+    Tokens before;  // the sequence at its last cut
+    for (int move = 0; move < 8; ++move) {
+      Tokens more = prompt(60);
+      if (random_() % 2 == 0 && before.size() > sequence.size() + 1) {
+        const auto end = static_cast<std::ptrdiff_t>(
+            sequence.size() + 1 + random_() % (before.size() - sequence.size() - 1));
+        const auto begin = static_cast<std::ptrdiff_t>(sequence.size());
+        more = joined({before.begin() + begin, before.begin() + end}, prompt(20));
+      }
+      if (sequence.size() + more.size() > 230) break;
+      const auto middle = static_cast<std::ptrdiff_t>(random_() % more.size());
+      if (middle > 0) prefill(stream, {more.begin(), more.begin() + middle});
+      prefill(stream, {more.begin() + middle, more.end()});
+      sequence = joined(sequence, more);
+      const Tokens answer = generate(stream, 1 + random_() % 4).tokens;
+      EXPECT_EQ(answer, fresh(sequence, answer.size()).tokens) << walk << ", " << move;
+      sequence = joined(sequence, answer);
+      if (random_() % 2 == 0) continue;
+      before = sequence;
+      sequence.resize(random_() % (sequence.size() + 1));
+      eliza_inference_llm_stream_reset_keep(stream.get(), static_cast<int32_t>(sequence.size()));
+    }
+  }
+}
+
 TEST_F(RewindTest, TheNextTurnMayBeginWithTheStopToken) {
   const Stream stream = open_stream(ctx_);
   prefill(stream, abcd);

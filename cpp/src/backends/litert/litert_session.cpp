@@ -114,7 +114,7 @@ void LitertSession::close_session() {
   session_ = nullptr;
   cached_.clear();
   position_ = 0;
-  remembered_ = 0;
+  remembered_.clear();
   decoded_ = false;
 }
 
@@ -168,7 +168,8 @@ void LitertSession::catch_up() {
     size_t count = std::min(part, readable - cached_.size());
     // The runtime remembers what it held before a cut and skips it when it comes again. A prefill
     // that goes on behind the end of that would be read at wrong positions.
-    if (cached_.size() < remembered_) count = std::min(count, remembered_ - cached_.size());
+    const size_t known = shared_beginning(remembered_, sequence_);
+    if (cached_.size() < known) count = std::min(count, known - cached_.size());
     feed(count);
   }
 }
@@ -208,7 +209,8 @@ void LitertSession::feed(size_t count) {
   const auto at = sequence_.begin() + static_cast<std::ptrdiff_t>(begin);
   cached_.insert(cached_.end(), at, at + static_cast<std::ptrdiff_t>(count));
   position_ = position;
-  remembered_ = std::max(remembered_, cached_.size());
+  // What it read otherwise than it remembered, it remembers no longer.
+  if (shared_beginning(remembered_, cached_) < cached_.size()) remembered_ = cached_;
   decoded_ = false;
 }
 
@@ -304,7 +306,7 @@ void LitertSession::step() {
   }
   cached_.insert(cached_.end(), ids.begin(), ids.end());
   position_ += exact ? ids.size() : 1;
-  remembered_ = std::max(remembered_, cached_.size());
+  remembered_ = cached_;
   for (size_t i = 0; i < ids.size(); ++i) {
     const std::string piece = exact ? tokenizer_->piece(ids[i]) : i == 0 ? text : "";
     const bool goes_on = accept(ids[i], piece);

@@ -73,9 +73,9 @@ class LitertSession final : public LlmBackendSession {
 
   Session* session_ = nullptr;
   Ids cached_;
-  size_t position_ = 0;    // the runtime's; with exact ids that of the last token of cached_
-  size_t remembered_ = 0;  // the most tokens that the runtime has held since its session was made
-  bool decoded_ = false;   // the runtime's last work was a decode, not a prefill
+  size_t position_ = 0;   // the runtime's; with exact ids that of the last token of cached_
+  Ids remembered_;        // cached_, and what was cut off it as long as nothing else was read
+  bool decoded_ = false;  // the runtime's last work was a decode, not a prefill
 
   Ids sequence_;
   bool ended_ = false;     // this generation has drawn its last token
