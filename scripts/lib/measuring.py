@@ -26,12 +26,15 @@ Report = dict[str, dict[str, Union[float, str]]]
 TOOLS = CHECKOUT / "tests" / "tools"
 
 
-def build_for_measuring() -> Build:
-    """The release build with its tools; streams get every processor and a fixed seed."""
+def build_for_measuring(*options: str, folder: str = "release") -> Build:
+    """The release build with its tools; streams get every processor and a fixed seed.
+
+    A build with further options has a folder of its own.
+    """
     for name in [name for name in os.environ if name.startswith("ELIZA_LLM_")]:
         del os.environ[name]
     os.environ.update(ELIZA_LLM_THREADS=str(threads()), ELIZA_LLM_SEED="1")
-    return build(["-DELIZA_BUILD_TOOLS=ON"], CHECKOUT / "build" / "release")
+    return build(["-DELIZA_BUILD_TOOLS=ON", *options], CHECKOUT / "build" / folder)
 
 
 def threads() -> int:
