@@ -679,7 +679,9 @@ TEST_F(DamagedFileTest, SaysWhatIsWrong) {
 TEST_F(LitertTest, StreamsOfAContextShareAnEngineUntilItIsEvicted) {
   use_exact();
   const auto* backend = builtin_backends().front();
-  const auto engine_of = [&] { return llm_backend_context_kept(ctx_.get(), backend); };
+  const auto engine_of = [&] {
+    return llm_backend_context_kept(ctx_.get(), backend, [] { return nullptr; });
+  };
   EXPECT_EQ(engine_of(), nullptr);
   ASSERT_EQ(eliza_inference_mmap_acquire(ctx_.get(), "text", nullptr), ELIZA_OK);
   const void* const loaded = engine_of().get();

@@ -34,6 +34,17 @@ bool is_later_part(const fs::path& file) {
   return std::regex_match(name, match, split_pattern()) && std::stoi(match[2].str()) != 1;
 }
 
+// Anything but a regular file is refused before it is opened: opening a pipe would wait for a
+// writer.
+void require_readable_file(const fs::path& file, const std::string& what) {
+  std::error_code problem;
+  const auto status = fs::status(file, problem);
+  const std::string name = what + " " + quoted(file.u8string());
+  if (!fs::exists(status)) invalid(name + " does not exist");
+  if (!fs::is_regular_file(status)) invalid(name + " is not a file");
+  if (!std::ifstream(file, std::ios::binary)) invalid(name + " cannot be read");
+}
+
 std::vector<fs::path> text_models(const std::string& bundle_dir) {
   std::vector<fs::path> models;
   for (const auto& file : text_entries(bundle_dir, ".gguf")) {
@@ -130,17 +141,6 @@ void check_bundle(const std::string& bundle_dir) {
   if (problem) invalid("bundle " + quoted(bundle_dir) + ": text/: " + problem.message());
 }
 
-// Anything but a regular file is refused before it is opened: opening a pipe would wait for a
-// writer.
-void require_readable_file(const fs::path& file, const std::string& what) {
-  std::error_code problem;
-  const auto status = fs::status(file, problem);
-  const std::string name = what + " " + quoted(file.u8string());
-  if (!fs::exists(status)) invalid(name + " does not exist");
-  if (!fs::is_regular_file(status)) invalid(name + " is not a file");
-  if (!std::ifstream(file, std::ios::binary)) invalid(name + " cannot be read");
-}
-
 fs::path find_text_model(const std::string& bundle_dir) {
   check_bundle(bundle_dir);
   const fs::path bundle = bundle_path(bundle_dir);
@@ -170,13 +170,18 @@ bool has_tokenizer(const std::string& bundle_dir) noexcept {
 }
 
 std::optional<fs::path> find_tokenizer(const std::string& bundle_dir) {
-  const auto files = text_entries(bundle_dir, ".tokenizer");
+  return find_only(bundle_dir, ".tokenizer", "tokenizer");
+}
+
+std::optional<fs::path> find_only(const std::string& bundle_dir, const std::string& extension,
+                                  const std::string& what) {
+  const auto files = text_entries(bundle_dir, extension);
   if (files.empty()) return std::nullopt;
   if (files.size() > 1) {
-    invalid("bundle " + quoted(bundle_dir) + " has several tokenizers (" + names_of(files) +
+    invalid("bundle " + quoted(bundle_dir) + " has several " + what + "s (" + names_of(files) +
             "); keep one");
   }
-  require_readable_file(files.front(), "tokenizer");
+  require_readable_file(files.front(), what);
   return files.front();
 }
 

@@ -28,12 +28,15 @@ bool has_text_model(const std::string& bundle_dir) noexcept;
 bool has_tokenizer(const std::string& bundle_dir) noexcept;
 
 // The only `text/*.tokenizer`: a vocabulary in a file of its own, for a text model whose artifact
-// has none that the library can read. nullopt where there is none; throws
-// Error(ELIZA_ERR_BUNDLE_INVALID) where there are several or it cannot be read.
+// has none that the library can read. As find_only.
 std::optional<std::filesystem::path> find_tokenizer(const std::string& bundle_dir);
 
-// Throws Error(ELIZA_ERR_BUNDLE_INVALID) unless `file` is a readable regular file; `what` names it.
-void require_readable_file(const std::filesystem::path& file, const std::string& what);
+// The only entry of `text/` with this extension (with dot), a readable regular file; nullopt where
+// there is none. Throws Error(ELIZA_ERR_BUNDLE_INVALID), which calls it `what`, where there are
+// several or it cannot be read.
+std::optional<std::filesystem::path> find_only(const std::string& bundle_dir,
+                                               const std::string& extension,
+                                               const std::string& what);
 
 // Entries of `text/` whose extension is `extension` (with dot), sorted by name; empty where there
 // are none or the directory cannot be read. Never throws.

@@ -25,13 +25,9 @@ std::shared_ptr<const Tokenizer> llm_backend_context_tokenizer(EliInferenceConte
 }
 
 std::shared_ptr<void> llm_backend_context_kept(EliInferenceContext* ctx,
-                                               const LlmBackendFactory* backend) {
-  return ctx->kept.get(backend);
-}
-
-void llm_backend_context_keep(EliInferenceContext* ctx, const LlmBackendFactory* backend,
-                              std::shared_ptr<void> value) {
-  ctx->kept.set(backend, std::move(value));
+                                               const LlmBackendFactory* backend,
+                                               const std::function<std::shared_ptr<void>()>& make) {
+  return ctx->kept.get(backend, make);
 }
 
 namespace ffi {
@@ -56,14 +52,12 @@ void TokenizerSlot::evict() {
   tokenizer_.reset();
 }
 
-std::shared_ptr<void> KeptByBackends::get(const LlmBackendFactory* backend) {
+std::shared_ptr<void> KeptByBackends::get(const LlmBackendFactory* backend,
+                                          const std::function<std::shared_ptr<void>()>& make) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return values_[backend];
-}
-
-void KeptByBackends::set(const LlmBackendFactory* backend, std::shared_ptr<void> value) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  values_[backend].swap(value);
+  auto& value = values_[backend];
+  if (!value) value = make();
+  return value;
 }
 
 void KeptByBackends::evict() {
@@ -110,8 +104,7 @@ int eliza_inference_mmap_acquire(EliInferenceContext* ctx, const char* region_na
     if (auto* backend = eliza::ffi::select_backend(*ctx, nullptr)) {
       backend->load(ctx);
     } else {
-      eliza::ffi::require_text_model(ctx->bundle_dir);
-      ctx->text_model.acquire_any();
+      eliza::ffi::loading_text_model(*ctx, [&] { return ctx->text_model.acquire_any(); });
     }
     return ELIZA_OK;
   });

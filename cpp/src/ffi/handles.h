@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,8 +35,8 @@ class TokenizerSlot {
 // What backends keep with a context. Thread-safe.
 class KeptByBackends {
  public:
-  std::shared_ptr<void> get(const LlmBackendFactory* backend);
-  void set(const LlmBackendFactory* backend, std::shared_ptr<void> value);
+  std::shared_ptr<void> get(const LlmBackendFactory* backend,
+                            const std::function<std::shared_ptr<void>()>& make);
   void evict();
 
  private:

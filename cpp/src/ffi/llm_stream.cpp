@@ -27,12 +27,12 @@ EliLlmStream* open_on_backend(eliza::LlmBackendFactory& factory, EliInferenceCon
 }
 
 EliLlmStream* open_in_tree(EliInferenceContext* ctx, const eliza_llm_stream_config_t& cfg) {
-  eliza::ffi::require_text_model(ctx->bundle_dir);
   const auto settings = eliza::llama::read_stream_settings(cfg);
   // Spare decoders use the model too; they must not keep it from being loaded anew.
   if (ctx->text_model.is_loaded_otherwise(settings.n_gpu_layers)) ctx->decoders->clear();
   eliza::llama::StreamResources resources;
-  resources.model = ctx->text_model.acquire(settings.n_gpu_layers);
+  resources.model = eliza::ffi::loading_text_model(
+      *ctx, [&] { return ctx->text_model.acquire(settings.n_gpu_layers); });
   if (settings.drafter_path) {
     resources.drafter = ctx->drafter.acquire(*settings.drafter_path, resources.model);
   }
@@ -89,15 +89,8 @@ int eliza_inference_llm_stream_next(EliLlmStream* stream, int32_t* tokens_out, s
       return stream->backend->next(tokens_out, tokens_cap, num_tokens_out, text_out, text_cap,
                                    drafter_drafted_out, drafter_accepted_out, out_error);
     }
-    require(tokens_out, "tokens_out");
-    require_size(tokens_cap, "tokens_cap");
-    require(num_tokens_out, "num_tokens_out");
-    require(text_out, "text_out");
-    require_size(text_cap, "text_cap");
-    *num_tokens_out = 0;
-    *text_out = '\0';
-    if (drafter_drafted_out != nullptr) *drafter_drafted_out = 0;
-    if (drafter_accepted_out != nullptr) *drafter_accepted_out = 0;
+    eliza::prepare_next(tokens_out, tokens_cap, num_tokens_out, text_out, text_cap,
+                        drafter_drafted_out, drafter_accepted_out);
     const auto delivery = stream->session->next(tokens_out, tokens_cap, text_out, text_cap);
     *num_tokens_out = delivery.tokens;
     if (drafter_drafted_out != nullptr) {

@@ -15,15 +15,13 @@ LlmBackendFactory* select_backend(EliInferenceContext& ctx, const eliza_llm_stre
   return backend;
 }
 
-void require_text_model(const std::string& bundle_dir) {
-  if (has_text_model(bundle_dir)) return;
-  try {
-    find_text_model(bundle_dir);
-  } catch (const Error& problem) {
-    const auto backends = LlmBackendRegistry::instance().describe(bundle_dir.c_str());
-    if (backends.empty()) throw;
-    throw Error(problem.code(), problem.what() + ("; and no backend can serve it:" + backends));
+void explain_failed_load(const EliInferenceContext& ctx, const Error& problem) {
+  std::string message = problem.what();
+  if (!has_text_model(ctx.bundle_dir)) {
+    const auto backends = LlmBackendRegistry::instance().describe(ctx.bundle_dir.c_str());
+    if (!backends.empty()) message += "; and no backend can serve it:" + backends;
   }
+  throw Error(problem.code(), message);
 }
 
 }  // namespace eliza::ffi

@@ -28,8 +28,8 @@ std::shared_ptr<const eliza::Tokenizer> tokenizer_of(EliInferenceContext* ctx) {
       if (auto tokenizer = backend->tokenizer(ctx)) return tokenizer;
     }
   }
-  eliza::ffi::require_text_model(ctx->bundle_dir);
-  const auto model = ctx->text_model.acquire_any();
+  const auto model =
+      eliza::ffi::loading_text_model(*ctx, [&] { return ctx->text_model.acquire_any(); });
   return {model, &model->vocabulary()};
 }
 

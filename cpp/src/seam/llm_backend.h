@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -91,11 +92,17 @@ const char* llm_backend_context_bundle_dir(const EliInferenceContext* ctx);
 std::shared_ptr<const Tokenizer> llm_backend_context_tokenizer(EliInferenceContext* ctx);
 
 // What a backend keeps with a context for all its streams, such as a loaded model: one value for
-// each backend, nullptr until it is set. Released with the context and by
-// eliza_inference_mmap_evict; streams hold their own reference. Thread-safe.
+// each backend, which the first call makes. Released with the context and by
+// eliza_inference_mmap_evict; streams hold their own reference. Thread-safe; `make` runs under a
+// lock and must be quick.
 std::shared_ptr<void> llm_backend_context_kept(EliInferenceContext* ctx,
-                                               const LlmBackendFactory* backend);
-void llm_backend_context_keep(EliInferenceContext* ctx, const LlmBackendFactory* backend,
-                              std::shared_ptr<void> value);
+                                               const LlmBackendFactory* backend,
+                                               const std::function<std::shared_ptr<void>()>& make);
+
+// What `next` begins with, whoever answers: throws Error(ELIZA_ERR_INVALID_ARG) for a required
+// argument that is NULL or 0, and clears the outputs.
+void prepare_next(const int32_t* tokens_out, size_t tokens_cap, size_t* num_tokens_out,
+                  char* text_out, size_t text_cap, int32_t* drafter_drafted_out,
+                  int32_t* drafter_accepted_out);
 
 }  // namespace eliza

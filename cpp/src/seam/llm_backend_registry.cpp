@@ -32,6 +32,20 @@ std::string lines_of(const std::vector<LlmBackendFactory*>& factories, const cha
 
 }  // namespace
 
+void prepare_next(const int32_t* tokens_out, size_t tokens_cap, size_t* num_tokens_out,
+                  char* text_out, size_t text_cap, int32_t* drafter_drafted_out,
+                  int32_t* drafter_accepted_out) {
+  require(tokens_out, "tokens_out");
+  require_size(tokens_cap, "tokens_cap");
+  require(num_tokens_out, "num_tokens_out");
+  require(text_out, "text_out");
+  require_size(text_cap, "text_cap");
+  *num_tokens_out = 0;
+  *text_out = '\0';
+  if (drafter_drafted_out != nullptr) *drafter_drafted_out = 0;
+  if (drafter_accepted_out != nullptr) *drafter_accepted_out = 0;
+}
+
 int LlmBackendSession::save_slot(const char*, char** out_error) {
   if (out_error != nullptr) {
     *out_error = duplicate_message(

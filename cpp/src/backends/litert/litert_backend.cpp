@@ -1,11 +1,8 @@
 #include "backends/litert/litert_backend.h"
 
-#include <mutex>
-
 #include "backends/litert/litert_engine.h"
 #include "backends/litert/litert_session.h"
 #include "bundle/bundle.h"
-#include "support/environment.h"
 #include "support/error.h"
 
 namespace eliza {
@@ -59,10 +56,7 @@ class LitertBackend final : public LlmBackendFactory {
     try {
       const auto runtime = open_runtime();
       const auto file = find_model_file(bundle_dir);
-      const auto options = read_engine_options();
-      const auto plan = plan_accelerators(runtime, file, options);
-      if (plan.candidates.empty()) return "would not run (" + plan.reasons + ")";
-      const LoadedEngine engine(runtime, file, options);
+      const LoadedEngine engine(runtime, file, read_engine_options());
       if (engine.has_exact_ids() && !has_tokenizer(bundle_dir) && !has_text_model(bundle_dir)) {
         return "would not run: the bundle has no tokenizer for its token ids";
       }
@@ -115,20 +109,10 @@ class LitertBackend final : public LlmBackendFactory {
                                                 const EngineOptions& options) {
     const auto runtime = open_runtime();
     const auto file = find_model_file(llm_backend_context_bundle_dir(ctx));
-    return shelf_of(ctx)->acquire(runtime, file, options);
+    const auto shelf = std::static_pointer_cast<EngineShelf>(
+        llm_backend_context_kept(ctx, this, [] { return std::make_shared<EngineShelf>(); }));
+    return shelf->acquire(runtime, file, options);
   }
-
-  std::shared_ptr<EngineShelf> shelf_of(EliInferenceContext* ctx) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto shelf = std::static_pointer_cast<EngineShelf>(llm_backend_context_kept(ctx, this));
-    if (!shelf) {
-      shelf = std::make_shared<EngineShelf>();
-      llm_backend_context_keep(ctx, this, shelf);
-    }
-    return shelf;
-  }
-
-  std::mutex mutex_;
 };
 
 }  // namespace

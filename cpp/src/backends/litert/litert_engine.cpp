@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <tuple>
 
-#include "bundle/bundle.h"
 #include "seam/stream_config.h"
 #include "support/environment.h"
 #include "support/error.h"
@@ -23,12 +21,6 @@ const std::vector<std::string> accelerator_names = {"npu", "gpu", "cpu"};
 // full length would.
 constexpr int32_t longest_part = 128;
 constexpr int32_t usual_part = 64;
-
-// Frees what the runtime hands out, whatever happens.
-template <typename Handle, typename Delete>
-std::unique_ptr<Handle, Delete> owned(Handle* handle, Delete deleter) {
-  return {handle, deleter};
-}
 
 bool can_load(const char* library) {
   void* const handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
@@ -89,6 +81,38 @@ auto load_file(const Runtime& runtime, const std::string& path) {
   return file;
 }
 
+// The accelerators to try for a file, best first, and why the others are not.
+struct AcceleratorPlan {
+  std::vector<Accelerator> candidates;
+  std::vector<std::string> reasons;
+};
+
+AcceleratorPlan plan_accelerators(const Runtime& runtime, LoadedFile* file,
+                                  const EngineOptions& options) {
+  const auto supported = accelerators_of(runtime, file);
+  AcceleratorPlan plan;
+  for (const auto accelerator : {Accelerator::npu, Accelerator::gpu, Accelerator::cpu}) {
+    if (options.forced && options.forced != accelerator) continue;
+    std::string problem;
+    if (std::find(supported.begin(), supported.end(), accelerator) == supported.end()) {
+      problem = "the file is not made for it";
+    } else if (accelerator == Accelerator::npu &&
+               !has_dispatch_library(runtime.path.parent_path())) {
+      problem = "there is no libLiteRtDispatch library beside the runtime";
+    } else if (accelerator == Accelerator::gpu && !options.gpu_allowed && !options.forced) {
+      problem = "ELIZA_LLM_USE_GPU is 0";
+    } else if (accelerator == Accelerator::gpu && !host_has_gpu_driver()) {
+      problem = "there is no Vulkan or OpenCL driver";
+    }
+    if (problem.empty()) {
+      plan.candidates.push_back(accelerator);
+    } else {
+      plan.reasons.push_back(std::string(name_of(accelerator)) + ": " + problem);
+    }
+  }
+  return plan;
+}
+
 }  // namespace
 
 const char* name_of(Accelerator accelerator) {
@@ -114,71 +138,40 @@ EngineOptions read_engine_options() {
   return options;
 }
 
-AcceleratorPlan plan_accelerators(const Runtime& runtime, const ModelFile& file,
-                                  const EngineOptions& options) {
-  const auto loaded = load_file(runtime, file.path.string());
-  const auto supported = accelerators_of(runtime, loaded.get());
-  AcceleratorPlan plan;
-  for (const auto accelerator : {Accelerator::npu, Accelerator::gpu, Accelerator::cpu}) {
-    if (options.forced && options.forced != accelerator) continue;
-    std::string problem;
-    if (std::find(supported.begin(), supported.end(), accelerator) == supported.end()) {
-      problem = "the file is not made for it";
-    } else if (accelerator == Accelerator::npu &&
-               !has_dispatch_library(runtime.path.parent_path())) {
-      problem = "there is no libLiteRtDispatch library beside the runtime";
-    } else if (accelerator == Accelerator::gpu && !options.gpu_allowed && !options.forced) {
-      problem = "ELIZA_LLM_USE_GPU is 0";
-    } else if (accelerator == Accelerator::gpu && !host_has_gpu_driver()) {
-      problem = "there is no Vulkan or OpenCL driver";
-    }
-    if (problem.empty()) {
-      plan.candidates.push_back(accelerator);
-    } else {
-      plan.reasons +=
-          std::string(plan.reasons.empty() ? "" : ", ") + name_of(accelerator) + ": " + problem;
-    }
-  }
-  return plan;
-}
-
 LoadedEngine::LoadedEngine(const Runtime& runtime, const ModelFile& file,
                            const EngineOptions& options)
     : runtime_(runtime), file_(file), options_(options), path_(file.path.string()) {
   const std::string what = "LiteRT-LM model " + quoted(file.path.u8string());
-  {
-    const auto loaded = load_file(runtime_, path_);
-    if (runtime_.loaded_file_model_type(loaded.get()) != generative_model) {
-      throw Error(ELIZA_ERR_BUNDLE_INVALID, what + " does not generate text");
-    }
-    if (options.speculation &&
-        !runtime_.loaded_file_has_speculative_decoding_support(loaded.get())) {
-      throw Error(ELIZA_ERR_INVALID_ARG, "draft_max is not 0, and " + what + " has no drafter");
-    }
-    context_size_ = options.context_size;
-    // The runtime believes the file, and writes behind its cache where the file says too much.
-    const ModelShape shape = model_shape(file_, longest_part);
-    for (const int32_t most :
-         {runtime_.loaded_file_max_context_tokens(loaded.get()), shape.cache_length}) {
-      if (most > 0) context_size_ = std::min(most, context_size_);
-    }
-    prefill_length_ = shape.prefill_length > 0 ? shape.prefill_length : usual_part;
+  auto loaded = load_file(runtime_, path_);
+  if (runtime_.loaded_file_model_type(loaded.get()) != generative_model) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID, what + " does not generate text");
   }
-  auto plan = plan_accelerators(runtime_, file_, options);
+  if (options.speculation && !runtime_.loaded_file_has_speculative_decoding_support(loaded.get())) {
+    throw Error(ELIZA_ERR_INVALID_ARG, "draft_max is not 0, and " + what + " has no drafter");
+  }
+  context_size_ = options.context_size;
+  // The runtime believes the file, and writes behind its cache where the file says too much.
+  const ModelShape shape = model_shape(file_, longest_part);
+  for (const int32_t most :
+       {runtime_.loaded_file_max_context_tokens(loaded.get()), shape.cache_length}) {
+    if (most > 0) context_size_ = std::min(most, context_size_);
+  }
+  prefill_length_ = shape.prefill_length > 0 ? shape.prefill_length : usual_part;
+  auto plan = plan_accelerators(runtime_, loaded.get(), options);
+  loaded.reset();
   for (const auto accelerator : plan.candidates) {
     engine_ = create(accelerator, options);
     if (engine_ != nullptr) {
       accelerator_ = accelerator;
       break;
     }
-    plan.reasons += std::string(plan.reasons.empty() ? "" : ", ") + name_of(accelerator) + ": " +
-                    runtime_.last_error();
+    plan.reasons.push_back(std::string(name_of(accelerator)) + ": " + runtime_.last_error());
   }
   if (engine_ == nullptr) {
     const bool forced = options.forced.has_value();
     throw Error(forced ? ELIZA_ERR_INVALID_ARG : ELIZA_ERR_BUNDLE_INVALID,
                 what + " cannot be run" + (forced ? " as ELIZA_LITERT_ACCELERATOR asks" : "") +
-                    " (" + plan.reasons + ")");
+                    " (" + joined(plan.reasons) + ")");
   }
   try {
     read_tokenizer();

@@ -35,14 +35,6 @@ struct EngineOptions {
 // Throws Error(ELIZA_ERR_INVALID_ARG) that names the variable.
 EngineOptions read_engine_options();
 
-// The accelerators to try for a file, best first, and why the others are not.
-struct AcceleratorPlan {
-  std::vector<Accelerator> candidates;
-  std::string reasons;
-};
-AcceleratorPlan plan_accelerators(const Runtime& runtime, const ModelFile& file,
-                                  const EngineOptions& options);
-
 // A loaded model. Thread-safe; sessions are made on it and must be gone before it is.
 class LoadedEngine {
  public:

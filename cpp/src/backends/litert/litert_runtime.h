@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 namespace eliza::litert {
@@ -107,6 +108,12 @@ struct Runtime {
   // The message of the last call that failed on this thread.
   std::string last_error() const;
 };
+
+// Frees what the runtime hands out, whatever happens.
+template <typename Handle, typename Delete>
+std::unique_ptr<Handle, Delete> owned(Handle* handle, Delete deleter) {
+  return {handle, deleter};
+}
 
 // Opens the runtime's library: the one that ELIZA_LITERT_LM_LIBRARY names, else the one beside our
 // own library. It is never unloaded, so that a second call is cheap, and nothing is remembered.

@@ -38,10 +38,6 @@ int32_t seed_of(const Sampling& sampling) {
   return static_cast<int32_t>(sampling.seed ? *sampling.seed : std::random_device()());
 }
 
-[[noreturn]] void fail(const std::string& what, const Runtime& runtime) {
-  throw Error(ELIZA_ERR_FFI_FAULT, "LiteRT-LM: " + what + ": " + runtime.last_error());
-}
-
 // Tokens that one character can be split over, with room for a blank before it.
 constexpr size_t longest_character = 5;
 
@@ -87,10 +83,9 @@ bool LitertSession::must_repeat() const {
 void LitertSession::open_session() {
   if (session_ != nullptr) return;
   const auto exclusive = engine_->exclusive();
-  const std::unique_ptr<SessionConfig, decltype(Runtime::session_config_delete)> config(
-      runtime_.session_config_create(), runtime_.session_config_delete);
-  const std::unique_ptr<SamplerParams, decltype(Runtime::sampler_params_delete)> sampler(
-      runtime_.sampler_params_create(top_p_sampler), runtime_.sampler_params_delete);
+  const auto config = owned(runtime_.session_config_create(), runtime_.session_config_delete);
+  const auto sampler =
+      owned(runtime_.sampler_params_create(top_p_sampler), runtime_.sampler_params_delete);
   if (!config || !sampler) throw std::bad_alloc();
   const bool greedy = sampling_.temperature <= 0;
   const int32_t top_k = sampling_.top_k > 0 ? sampling_.top_k : tokenizer_->size();
@@ -103,7 +98,10 @@ void LitertSession::open_session() {
   runtime_.session_config_set_sampler_params(config.get(), sampler.get());
   if (drafts_ > 0) runtime_.session_config_set_enable_speculative_decoding(config.get(), true);
   session_ = runtime_.engine_create_session(engine_->get(), config.get());
-  if (session_ == nullptr) fail("a session cannot be made", runtime_);
+  if (session_ == nullptr) {
+    throw Error(ELIZA_ERR_FFI_FAULT,
+                "LiteRT-LM: a session cannot be made: " + runtime_.last_error());
+  }
 }
 
 void LitertSession::close_session() {
@@ -112,9 +110,9 @@ void LitertSession::close_session() {
     runtime_.session_delete(session_);
   }
   session_ = nullptr;
-  cached_.clear();
-  position_ = 0;
   remembered_.clear();
+  cached_ = 0;
+  position_ = 0;
   decoded_ = false;
 }
 
@@ -145,14 +143,14 @@ int LitertSession::prefill(const int32_t* token_ids, size_t num_tokens, char**) 
   return ELIZA_OK;
 }
 
-// Makes the runtime hold the first `count` tokens of cached_ and nothing behind them.
+// Makes the runtime hold the first `count` tokens and nothing behind them.
 void LitertSession::cut_cache(size_t count) {
   if (!engine_->has_exact_ids() || count == 0 ||
       runtime_.session_rewind_to_step(session_, static_cast<int>(count)) != 0) {
     close_session();
     return;
   }
-  cached_.resize(count);
+  cached_ = count;
   position_ = count;
 }
 
@@ -160,24 +158,23 @@ void LitertSession::cut_cache(size_t count) {
 void LitertSession::catch_up() {
   // The last position takes no more than a drawn token.
   const size_t readable = std::min(sequence_.size(), context_size_ - 1);
-  const size_t shared = shared_beginning(cached_, sequence_);
-  if (shared < cached_.size()) cut_cache(shared);
+  const size_t shared = shared_beginning(remembered_, sequence_);
+  if (shared < cached_) cut_cache(shared);
+  // The runtime skips what it remembers. A prefill that goes on behind the end of that would be
+  // read at wrong positions.
+  const size_t known = std::min(shared, remembered_.size());
   const auto part = static_cast<size_t>(engine_->prefill_length());
-  while (cached_.size() < readable) {
+  while (cached_ < readable) {
     check_cancelled();
-    size_t count = std::min(part, readable - cached_.size());
-    // The runtime remembers what it held before a cut and skips it when it comes again. A prefill
-    // that goes on behind the end of that would be read at wrong positions.
-    const size_t known = shared_beginning(remembered_, sequence_);
-    if (cached_.size() < known) count = std::min(count, known - cached_.size());
-    feed(count);
+    const size_t end = cached_ < known ? std::min(known, readable) : readable;
+    feed(std::min(part, end - cached_));
   }
 }
 
 // Prefills the next `count` tokens of the sequence.
 void LitertSession::feed(size_t count) {
   open_session();
-  const size_t begin = cached_.size();
+  const size_t begin = cached_;
   size_t position = position_ + count;
   const auto texts = engine_->has_exact_ids() ? exact_inputs(begin, begin + count)
                                               : stock_inputs(begin, begin + count, position);
@@ -190,8 +187,8 @@ void LitertSession::feed(size_t count) {
   std::vector<std::unique_ptr<InputData, decltype(Runtime::input_data_delete)>> inputs;
   std::vector<const InputData*> pointers;
   for (const auto& text : texts) {
-    inputs.emplace_back(runtime_.input_data_create(text_input, text.data(), text.size()),
-                        runtime_.input_data_delete);
+    inputs.push_back(owned(runtime_.input_data_create(text_input, text.data(), text.size()),
+                           runtime_.input_data_delete));
     if (!inputs.back()) throw std::bad_alloc();
     pointers.push_back(inputs.back().get());
   }
@@ -207,11 +204,21 @@ void LitertSession::feed(size_t count) {
     throw Error(ELIZA_ERR_FFI_FAULT, "LiteRT-LM: a prefill failed: " + reason);
   }
   const auto at = sequence_.begin() + static_cast<std::ptrdiff_t>(begin);
-  cached_.insert(cached_.end(), at, at + static_cast<std::ptrdiff_t>(count));
+  holds({at, at + static_cast<std::ptrdiff_t>(count)});
   position_ = position;
-  // What it read otherwise than it remembered, it remembers no longer.
-  if (shared_beginning(remembered_, cached_) < cached_.size()) remembered_ = cached_;
   decoded_ = false;
+}
+
+// The runtime holds these tokens too. What it reads otherwise than it remembered, it remembers no
+// longer.
+void LitertSession::holds(const Ids& tokens) {
+  const auto at = remembered_.begin() + static_cast<std::ptrdiff_t>(cached_);
+  const auto differs = std::mismatch(tokens.begin(), tokens.end(), at, remembered_.end()).first;
+  if (differs != tokens.end()) {
+    remembered_.resize(cached_);
+    remembered_.insert(remembered_.end(), tokens.begin(), tokens.end());
+  }
+  cached_ += tokens.size();
 }
 
 // The texts that make the runtime read the tokens [begin, end) of the sequence.
@@ -274,16 +281,9 @@ std::string LitertSession::text_of(size_t begin, size_t end) const {
 int LitertSession::next(int32_t* tokens_out, size_t tokens_cap, size_t* num_tokens_out,
                         char* text_out, size_t text_cap, int32_t* drafter_drafted_out,
                         int32_t* drafter_accepted_out, char**) {
-  require(tokens_out, "tokens_out");
-  require_size(tokens_cap, "tokens_cap");
-  require(num_tokens_out, "num_tokens_out");
-  require(text_out, "text_out");
-  require_size(text_cap, "text_cap");
-  *num_tokens_out = 0;
-  *text_out = '\0';
-  // The runtime does not tell how many tokens it drafted.
-  if (drafter_drafted_out != nullptr) *drafter_drafted_out = 0;
-  if (drafter_accepted_out != nullptr) *drafter_accepted_out = 0;
+  // The drafter's counts stay 0: the runtime does not tell how many tokens it drafted.
+  prepare_next(tokens_out, tokens_cap, num_tokens_out, text_out, text_cap, drafter_drafted_out,
+               drafter_accepted_out);
   check_cancelled();
   if (outbox_.is_empty() && !ended_) step();
   *num_tokens_out = outbox_.take(tokens_out, tokens_cap, text_out, text_cap);
@@ -304,9 +304,9 @@ void LitertSession::step() {
     close_session();
     return end_generation();
   }
-  cached_.insert(cached_.end(), ids.begin(), ids.end());
+  remembered_.resize(cached_);
+  holds(ids);
   position_ += exact ? ids.size() : 1;
-  remembered_ = cached_;
   for (size_t i = 0; i < ids.size(); ++i) {
     const std::string piece = exact ? tokenizer_->piece(ids[i]) : i == 0 ? text : "";
     const bool goes_on = accept(ids[i], piece);
@@ -341,8 +341,8 @@ std::string LitertSession::decode() {
     // A second decode wants the position to be set anew.
     const bool ready =
         !decoded_ || runtime_.session_rewind_to_step(session_, static_cast<int>(position_)) == 0;
-    const std::unique_ptr<Responses, decltype(Runtime::responses_delete)> responses(
-        ready ? runtime_.session_run_decode(session_) : nullptr, runtime_.responses_delete);
+    const auto responses =
+        owned(ready ? runtime_.session_run_decode(session_) : nullptr, runtime_.responses_delete);
     if (!responses) {
       problem = runtime_.last_error();
     } else if (runtime_.responses_get_num_candidates(responses.get()) > 0) {

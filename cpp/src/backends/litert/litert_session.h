@@ -18,9 +18,9 @@ namespace eliza::litert {
 //
 // The runtime takes and gives text. With exact ids a token is the text "<id>"; with a stock file it
 // is its piece, and what comes back is tokenized. `sequence_` is what the caller and the model have
-// written; the runtime's state follows it: `cached_` is what it has read and written, of which a
-// new sequence keeps what it shares. With a stock file the runtime's positions are not those of
-// tokens, so that it cannot be cut and reads everything again.
+// written; the runtime's state follows it, and a new sequence keeps of it what it shares. With a
+// stock file the runtime's positions are not those of tokens, so that it cannot be cut and reads
+// everything again.
 class LitertSession final : public LlmBackendSession {
  public:
   // `drafts`: how many tokens one step may draft; 0 without speculation.
@@ -47,6 +47,7 @@ class LitertSession final : public LlmBackendSession {
   void cut_cache(size_t count);
   void catch_up();
   void feed(size_t count);
+  void holds(const Ids& tokens);
   std::vector<std::string> exact_inputs(size_t begin, size_t end) const;
   std::vector<std::string> stock_inputs(size_t begin, size_t end, size_t& position) const;
   std::string text_of(size_t begin, size_t end) const;
@@ -72,9 +73,9 @@ class LitertSession final : public LlmBackendSession {
   Session* decoding_ = nullptr;  // while a decode runs
 
   Session* session_ = nullptr;
-  Ids cached_;
-  size_t position_ = 0;   // the runtime's; with exact ids that of the last token of cached_
-  Ids remembered_;        // cached_, and what was cut off it as long as nothing else was read
+  Ids remembered_;        // what it holds, and what was cut off as long as nothing else was read
+  size_t cached_ = 0;     // tokens at the beginning of remembered_ that it holds
+  size_t position_ = 0;   // the runtime's; with exact ids it is cached_
   bool decoded_ = false;  // the runtime's last work was a decode, not a prefill
 
   Ids sequence_;

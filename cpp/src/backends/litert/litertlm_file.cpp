@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "bundle/bundle.h"
-#include "support/environment.h"
 #include "support/error.h"
 
 namespace eliza::litert {
@@ -94,32 +93,29 @@ class Table {
 
   template <typename Number>
   std::vector<Number> numbers(int field) const {
-    std::vector<Number> numbers;
-    const auto at = target(field);
-    if (!at) return numbers;
-    const auto count = bytes_->number<uint32_t>(*at);
-    if (count > most) damaged();
-    for (uint32_t i = 0; i < count; ++i) {
-      numbers.push_back(bytes_->number<Number>(*at + 4 + sizeof(Number) * uint64_t{i}));
-    }
-    return numbers;
+    return list<Number>(field, sizeof(Number),
+                        [&](uint64_t at) { return bytes_->number<Number>(at); });
   }
 
   std::vector<Table> tables(int field) const {
-    std::vector<Table> tables;
-    const auto at = target(field);
-    if (!at) return tables;
-    const auto count = bytes_->number<uint32_t>(*at);
-    if (count > most) damaged();
-    for (uint32_t i = 0; i < count; ++i)
-      tables.push_back(Table(*bytes_, follow(*at + 4 + 4ull * i)));
-    return tables;
+    return list<Table>(field, 4, [&](uint64_t at) { return Table(*bytes_, follow(at)); });
   }
 
  private:
-  static constexpr uint32_t most = 1 << 16;  // of a list
-
   Table(const Bytes& bytes, uint64_t at) : bytes_(&bytes), at_(at) {}
+
+  // The elements of a list, each `width` bytes wide.
+  template <typename Element, typename Read>
+  std::vector<Element> list(int field, uint64_t width, const Read& read) const {
+    constexpr uint32_t most = 1 << 16;
+    std::vector<Element> elements;
+    const auto at = target(field);
+    if (!at) return elements;
+    const auto count = bytes_->number<uint32_t>(*at);
+    if (count > most) damaged();
+    for (uint32_t i = 0; i < count; ++i) elements.push_back(read(*at + 4 + width * i));
+    return elements;
+  }
 
   std::optional<uint64_t> place(int field) const {
     const int64_t vtable = static_cast<int64_t>(at_) - bytes_->number<int32_t>(at_);
@@ -277,9 +273,9 @@ void read_sections(std::ifstream& file, ModelFile& model) {
     if (end > model.size) throw Error(ELIZA_ERR_BUNDLE_INVALID, "it is truncated");
     if (begin < header_end || begin >= end) damaged();
     const auto kind = section.number<uint8_t>(3);
-    has_metadata |= kind == llm_metadata;
-    // Without a kind of model, the runtime ends the process.
     if (kind == llm_metadata) {
+      has_metadata = true;
+      // Without a kind of model, the runtime ends the process.
       const auto fields = fields_of(whole.text(begin, end - begin, longest_message));
       if (std::find(fields.begin(), fields.end(), llm_model_type) == fields.end()) damaged();
     }
@@ -299,36 +295,24 @@ void read_sections(std::ifstream& file, ModelFile& model) {
 
 }  // namespace
 
-ModelFile check_model_file(const fs::path& path) {
-  require_readable_file(path, "LiteRT-LM model");
-  ModelFile model;
-  model.path = path;
-  try {
-    model.size = fs::file_size(path);
-    model.written = fs::last_write_time(path);
-    std::ifstream file(path, std::ios::binary);
-    read_sections(file, model);
-  } catch (const std::exception& problem) {
-    throw Error(ELIZA_ERR_BUNDLE_INVALID,
-                "LiteRT-LM model " + quoted(path.u8string()) + ": " + problem.what());
-  }
-  return model;
-}
-
 ModelFile find_model_file(const std::string& bundle_dir) {
-  const auto files = text_entries(bundle_dir, ".litertlm");
-  if (files.empty()) {
+  const auto path = find_only(bundle_dir, ".litertlm", "LiteRT-LM model");
+  if (!path) {
     throw Error(ELIZA_ERR_BUNDLE_INVALID,
                 "bundle " + quoted(bundle_dir) + " has no text/*.litertlm file");
   }
-  if (files.size() > 1) {
-    std::vector<std::string> names;
-    for (const auto& file : files) names.push_back(file.filename().u8string());
-    throw Error(ELIZA_ERR_BUNDLE_INVALID, "bundle " + quoted(bundle_dir) +
-                                              " has several LiteRT-LM models (" + joined(names) +
-                                              "); keep one");
+  ModelFile model;
+  model.path = *path;
+  try {
+    model.size = fs::file_size(*path);
+    model.written = fs::last_write_time(*path);
+    std::ifstream file(*path, std::ios::binary);
+    read_sections(file, model);
+  } catch (const std::exception& problem) {
+    throw Error(ELIZA_ERR_BUNDLE_INVALID,
+                "LiteRT-LM model " + quoted(path->u8string()) + ": " + problem.what());
   }
-  return check_model_file(files.front());
+  return model;
 }
 
 ModelShape model_shape(const ModelFile& model, int32_t longest) {

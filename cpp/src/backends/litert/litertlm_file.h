@@ -16,13 +16,10 @@ struct ModelFile {
   uint64_t model_offset = 0;  // of the section with the text model, a TFLite flatbuffer
 };
 
-// The bundle's file: the only `text/*.litertlm`. Throws Error(ELIZA_ERR_BUNDLE_INVALID) where there
-// is none or several, and where check_model_file does.
+// The bundle's file: the only `text/*.litertlm`, its header read and checked. The runtime ends the
+// process on some files whose header promises what the file has not; those are refused here. Throws
+// Error(ELIZA_ERR_BUNDLE_INVALID), also where there is none or several.
 ModelFile find_model_file(const std::string& bundle_dir);
-
-// Reads and checks the header. The runtime ends the process on some files whose header promises
-// what the file has not; those are refused here. Throws Error(ELIZA_ERR_BUNDLE_INVALID).
-ModelFile check_model_file(const std::filesystem::path& path);
 
 // What the signatures of the text model say; 0 where they do not.
 struct ModelShape {
