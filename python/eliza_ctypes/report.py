@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import re
 from pathlib import Path
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, Iterator, NamedTuple
 
 from .abi import FUNCTIONS, PREFIX
 from .context import Context
@@ -15,7 +16,7 @@ from .errors import ElizaError
 from .library import Library
 
 _FACTS = b"ELIZA_BUILD_FACTS {"
-BACKEND_VARIABLE = "ELIZA_LLM_BACKEND"
+_BACKEND_VARIABLE = "ELIZA_LLM_BACKEND"
 _IN_TREE = ("llama.cpp", "llamacpp")
 _STATE = re.compile(
     r"^  (?P<name>\S.*) \(rank (?P<rank>-?\d+)\): (?P<state>[^;\n]*)(; (?P<remark>.*))?$",
@@ -76,34 +77,40 @@ def backend_states(library: Library, bundle: Path) -> list[BackendState]:
     The library lists its backends where the environment forces one that it does not know; so this
     sets ``ELIZA_LLM_BACKEND`` for one call, which other threads would see.
     """
-    forced = os.environ.get(BACKEND_VARIABLE)
-    os.environ[BACKEND_VARIABLE] = "?"
-    try:
-        with Context(bundle, library) as context:
-            listing = _refusal(context)
-    finally:
-        if forced is None:
-            del os.environ[BACKEND_VARIABLE]
-        else:
-            os.environ[BACKEND_VARIABLE] = forced
+    with forced_backend("?"), Context(bundle, library) as context:
+        listing = _refusal(context)
     return [
         BackendState(found["name"], int(found["rank"]), found["state"], found["remark"] or "")
         for found in _STATE.finditer(listing)
     ]
 
 
+@contextlib.contextmanager
+def forced_backend(name: str) -> Iterator[None]:
+    """Sets ``ELIZA_LLM_BACKEND``, which other threads would see, and restores it."""
+    before = os.environ.get(_BACKEND_VARIABLE)
+    os.environ[_BACKEND_VARIABLE] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_BACKEND_VARIABLE]
+        else:
+            os.environ[_BACKEND_VARIABLE] = before
+
+
 def serving_backend(states: Iterable[BackendState]) -> tuple[str | None, str]:
     """The backend that would serve, and why. None where opening a stream would fail."""
     states = list(states)
-    forced = os.environ.get(BACKEND_VARIABLE)
+    forced = os.environ.get(_BACKEND_VARIABLE)
     if forced:
         if forced.lower() in _IN_TREE:
-            return _IN_TREE[0], f"{BACKEND_VARIABLE} forces it"
+            return _IN_TREE[0], f"{_BACKEND_VARIABLE} forces it"
         for backend in states:
             if backend.name.lower() == forced.lower():
                 chosen = backend.name if backend.able else None
-                return chosen, f"{BACKEND_VARIABLE} forces {backend.name}: {backend}"
-        return None, f"{BACKEND_VARIABLE} forces {forced!r}, which this library does not know"
+                return chosen, f"{_BACKEND_VARIABLE} forces {backend.name}: {backend}"
+        return None, f"{_BACKEND_VARIABLE} forces {forced!r}, which this library does not know"
     able = [backend for backend in states if backend.able and backend.rank > 0]
     if able:
         best = max(able, key=lambda backend: backend.rank)

@@ -9,8 +9,8 @@ the in-tree path on the same model with its own 4-bit weights.
 from __future__ import annotations
 
 import os
-import statistics
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lib.assets import fetch
@@ -132,7 +132,3 @@ def run(rounds: int) -> Report:
 def as_ids(tokens: list[int]) -> str:
     """What the tokens are in a file with exact token ids."""
     return "".join(f"<{token}>" for token in tokens)
-
-
-def median(values: list[float]) -> float:
-    return statistics.median(values)

@@ -10,7 +10,6 @@ several runs the first one warms up. Times are in milliseconds, one for each of 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -143,66 +142,21 @@ class Ours:
 
 
 class Theirs:
-    """The functions are those of litert-lm-api 0.18.1."""
-
     def __init__(self, path: str, n_threads: int, library: str) -> None:
-        self.native = ctypes.CDLL(library)
-        self.call("set_min_log_level", 1000)
-        settings = self.handle("engine_settings_create", path.encode(), b"cpu", None, None)
-        self.call("engine_settings_set_cache_dir", settings, b":nocache")
-        self.call("engine_settings_set_num_threads", settings, n_threads)
-        self.engine = self.handle("engine_create", settings)
-        sampler = self.handle("sampler_params_create", 2)  # top-p with k = 1 is greedy
-        self.call("sampler_params_set_top_k", sampler, 1)
-        self.call("sampler_params_set_top_p", sampler, ctypes.c_float(1))
-        self.call("sampler_params_set_temperature", sampler, ctypes.c_float(1))
-        self.config = self.handle("session_config_create")
-        self.call("session_config_set_max_output_tokens", self.config, N_GEN)
-        self.call("session_config_set_apply_prompt_template", self.config, ctypes.c_bool(False))
-        self.call("session_config_set_sampler_params", self.config, sampler)
+        from eliza_ctypes.litert.runtime import GreedyModel, Runtime
 
-    def call(self, name: str, *arguments: object) -> int:
-        function = self.native[f"litert_lm_{name}"]
-        function.restype = ctypes.c_int
-        status: int = function(*arguments)
-        return status
-
-    def handle(self, name: str, *arguments: object) -> ctypes.c_void_p:
-        function = self.native[f"litert_lm_{name}"]
-        function.restype = ctypes.c_void_p
-        made = function(*arguments)
-        assert made, name
-        return ctypes.c_void_p(made)
+        self.model = GreedyModel(Runtime(library), path, N_GEN, n_threads)
 
     def measure(self, prompt: str, text: str) -> dict[str, Any]:
         steps, prefills = [], []
         for _ in range(RUNS):
-            session = self.handle("engine_create_session", self.engine, self.config)
-            prefills.append(ms(self.prefill, session, text)[0])
-            self.call("session_delete", session)
-            session = self.handle("engine_create_session", self.engine, self.config)
-            self.prefill(session, prompt)
-            taken, answer = ms(self.handle, "session_run_decode", session)
-            steps.append(taken / N_GEN)
-            continuation = self.text(answer)
-            self.call("responses_delete", answer)
-            self.call("session_delete", session)
+            with self.model.session() as session:
+                prefills.append(ms(self.model.prefill, session, text)[0])
+            with self.model.session() as session:
+                self.model.prefill(session, prompt)
+                taken, continuation = ms(self.model.decode, session)
+                steps.append(taken / N_GEN)
         return {"step_ms": steps[1:], "prefill_ms": prefills[1:], "text": continuation}
-
-    def prefill(self, session: ctypes.c_void_p, text: str) -> None:
-        content = text.encode()
-        size = ctypes.c_size_t(len(content))
-        given = self.handle("input_data_create", 0, content, size)
-        inputs = (ctypes.c_void_p * 1)(given)
-        status = self.call("session_run_prefill", session, inputs, ctypes.c_size_t(1))
-        assert status == 0, "session_run_prefill"
-        self.call("input_data_delete", given)
-
-    def text(self, answer: ctypes.c_void_p) -> str:
-        function = self.native["litert_lm_responses_get_response_text_at"]
-        function.restype = ctypes.c_char_p
-        content: bytes = function(answer, 0)
-        return content.decode("utf-8", "replace")
 
 
 def main() -> None:

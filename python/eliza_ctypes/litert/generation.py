@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator, NamedTuple
+from typing import NamedTuple
 
 from ..context import Context
 from ..errors import BundleInvalid, ElizaError
 from ..library import Library
 from ..loader import litert_runtime
-from ..report import BACKEND_VARIABLE, backend_states
+from ..report import backend_states, forced_backend
 from . import runtime
 
 _BACKEND = "litert-lm"
@@ -53,7 +51,7 @@ def verify(library: Library, bundle: Path, original: Path, ids: bool) -> Verific
     if not states[_BACKEND].able:
         return not_verified(f"{_BACKEND} is {states[_BACKEND]}")
     try:
-        with _forced(), Context(bundle, library) as context:
+        with forced_backend(_BACKEND), Context(bundle, library) as context:
             ours = [_generated(context, prompt) for prompt in _PROMPTS]
             asked = [_as_ids(context, prompt) if ids else prompt for prompt in _PROMPTS]
         # The model is there once at a time.
@@ -113,16 +111,3 @@ def _agree(ours: str, theirs: str) -> bool:
     """One may have stopped before the other, or inside a character, or without a first space."""
     one, other = (text.rstrip("\ufffd").strip(" ") for text in (ours, theirs))
     return one.startswith(other) or other.startswith(one)
-
-
-@contextlib.contextmanager
-def _forced() -> Iterator[None]:
-    before = os.environ.get(BACKEND_VARIABLE)
-    os.environ[BACKEND_VARIABLE] = _BACKEND
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[BACKEND_VARIABLE]
-        else:
-            os.environ[BACKEND_VARIABLE] = before
