@@ -60,6 +60,11 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${eliza_llama_source}/=llama.cpp/"
     "-ffile-prefix-map=${PROJECT_BINARY_DIR}/=")
 endif()
+include(cmake/CpuLevels.cmake)
+eliza_choose_cpu_levels()
+if(eliza_cpu_levels)
+  set(GGML_NATIVE OFF)  # the levels alone have instruction sets
+endif()
 set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
 add_subdirectory("${eliza_llama_source}" "${PROJECT_BINARY_DIR}/llama.cpp" EXCLUDE_FROM_ALL SYSTEM)
 unset(CMAKE_MESSAGE_LOG_LEVEL)
@@ -207,6 +212,14 @@ if(CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
   endforeach()
 endif()
 
+# Which level of CPU kernels computes, and the levels, where there are any.
+add_library(eliza_cpu STATIC cpp/src/cpu/features.cpp cpp/src/cpu/level.cpp)
+target_include_directories(eliza_cpu PUBLIC cpp/src)
+target_link_libraries(eliza_cpu PRIVATE eliza_flags)
+if(eliza_cpu_levels)
+  eliza_build_cpu_levels(eliza_cpu)
+endif()
+
 # Speculation is part of llama.cpp's "common", whose other parts (chat templates, downloads, child
 # processes) have no place in a library; what speculation needs of it is compiled here.
 set(eliza_common ${eliza_llama_source}/common)
@@ -226,6 +239,6 @@ endif()
 
 add_library(eliza_llama_cpp INTERFACE)
 target_link_libraries(eliza_llama_cpp INTERFACE
-  eliza_llama_speculation llama ggml vendor::nlohmann vendor::hash)
+  eliza_llama_speculation llama ggml eliza_cpu vendor::nlohmann vendor::hash)
 # The grammar parser is reached through llama.cpp's own header: its public entry prints to stderr.
 target_include_directories(eliza_llama_cpp SYSTEM INTERFACE ${eliza_llama_source}/src)

@@ -30,6 +30,7 @@ constexpr char version_and_facts[] =
     "\"compiler\": \"" ELIZA_COMPILER "\", "
     "\"build_type\": \"" ELIZA_BUILD_TYPE "\", "
     "\"cpu_native\": \"" ELIZA_GGML_NATIVE "\", "
+    "\"cpu_levels\": \"" ELIZA_CPU_LEVELS "\", "
     "\"sanitizers\": \"" ELIZA_SANITIZERS "\"}";
 
 }  // namespace

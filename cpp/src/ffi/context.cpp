@@ -6,6 +6,7 @@
 #include "ffi/handles.h"
 #include "ffi/selection.h"
 #include "llama/log_capture.h"
+#include "llama/runtime.h"
 #include "llama/vocabulary.h"
 
 using eliza::Error;
@@ -85,6 +86,7 @@ EliInferenceContext* eliza_inference_create(const char* bundle_dir, char** out_e
   return handle_of<EliInferenceContext>(__func__, out_error, [&] {
     require(bundle_dir, "bundle_dir");
     eliza::llama::apply_log_environment();
+    eliza::llama::require_cpu_level();
     eliza::check_bundle(bundle_dir);
     return std::make_unique<EliInferenceContext>(bundle_dir).release();
   });

@@ -2,13 +2,16 @@
 
 #include "backends/builtin_backends.h"
 #include "bundle/bundle.h"
+#include "cpu/level.h"
 #include "ffi/boundary.h"
 #include "seam/llm_backend_registry.h"
 
 namespace eliza::ffi {
 
 LlmBackendFactory* select_backend(EliInferenceContext& ctx, const eliza_llm_stream_config_t* cfg) {
-  llm_backend_register_builtins(LlmBackendRegistry::instance());
+  auto& registry = LlmBackendRegistry::instance();
+  llm_backend_register_builtins(registry);
+  registry.remark_in_tree(cpu::describe_active_level());
   SeamMessage message;
   auto* backend = llm_backend_select(ctx.bundle_dir.c_str(), cfg, message.out());
   if (message.is_set()) message.raise(ELIZA_ERR_INVALID_ARG);

@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "cpu/level.h"
+
 namespace eliza::llama {
 namespace {
 
@@ -17,7 +19,13 @@ void on_ggml_abort(const char* message) {
 
 }  // namespace
 
+void require_cpu_level() {
+  const auto choice = cpu::active_level();
+  if (!choice.problem.empty()) throw Error(ELIZA_ERR_INVALID_ARG, choice.problem);
+}
+
 void ensure_runtime() {
+  require_cpu_level();
   static std::once_flag once;
   std::call_once(once, [] {
     install_log_capture();

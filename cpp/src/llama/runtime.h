@@ -8,7 +8,11 @@
 
 namespace eliza::llama {
 
-// Initialises llama.cpp once for the process. Thread-safe.
+// Throws Error(ELIZA_ERR_INVALID_ARG) where this build has no CPU kernels that the processor runs,
+// or not those that ELIZA_CPU_LEVEL names.
+void require_cpu_level();
+
+// Initialises llama.cpp once for the process; throws as require_cpu_level does. Thread-safe.
 void ensure_runtime();
 
 // While one lives, a ggml assertion that fails on this thread throws Error(ELIZA_ERR_FFI_FAULT)

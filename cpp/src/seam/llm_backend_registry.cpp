@@ -90,6 +90,16 @@ std::string LlmBackendRegistry::describe(const char* bundle_dir) const {
   return lines_of(snapshot(), bundle_dir);
 }
 
+void LlmBackendRegistry::remark_in_tree(const std::string& remark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  in_tree_remark_ = remark.empty() ? "" : "; " + remark;
+}
+
+std::string LlmBackendRegistry::in_tree_remark() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_tree_remark_;
+}
+
 LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
                                               const eliza_llm_stream_config_t*,
                                               char** out_error) const {
@@ -109,7 +119,8 @@ LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
     *out_error = duplicate_message("environment variable ELIZA_LLM_BACKEND is " + quoted(*wanted) +
                                    ", which " + problem + " (bundle " + quoted(bundle_dir) +
                                    "); unset it or name a backend that can:\n  " + in_tree_name +
-                                   " (rank 0): always available" + lines_of(factories, bundle_dir));
+                                   " (rank 0): always available" + in_tree_remark() +
+                                   lines_of(factories, bundle_dir));
     return nullptr;
   }
 

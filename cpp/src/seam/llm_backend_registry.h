@@ -22,6 +22,9 @@ class LlmBackendRegistry {
   // Removes a runtime. Open sessions are not affected.
   void remove(const LlmBackendFactory* factory);
 
+  // What the in-tree path adds to its line where backends are listed, as LlmBackendFactory::remark.
+  void remark_in_tree(const std::string& remark);
+
   // Chooses the runtime for a stream:
   //   a factory                          open the session on it
   //   nullptr and *out_error untouched   use the in-tree llama.cpp path
@@ -36,9 +39,11 @@ class LlmBackendRegistry {
 
  private:
   std::vector<LlmBackendFactory*> snapshot() const;
+  std::string in_tree_remark() const;
 
   mutable std::mutex mutex_;
   std::vector<LlmBackendFactory*> factories_;  // in order of registration
+  std::string in_tree_remark_;                 // "; REMARK" or empty
 };
 
 // LlmBackendRegistry::instance().select(...)

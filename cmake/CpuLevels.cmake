@@ -1,0 +1,136 @@
+# The CPU kernels compiled several times inside one library, once for each level of instruction sets;
+# the best that processor and operating system offer is chosen when the library is first used
+# (cpp/src/cpu). ELIZA_CPU_LEVELS:
+#   OFF     llama.cpp's own way: with GGML_NATIVE, its default, for the machine that builds
+#   ON      every level of the target's architecture
+#   a list  those of its levels, such as "sse42;avx2"
+#
+# llama.cpp reaches its CPU kernels through one function, ggml_backend_cpu_reg(). A level is one
+# object file: the sources of llama.cpp's own target ggml-cpu, amended ones included, compiled with
+# the level's flags and linked to one file, in which that function has the level's name and nothing
+# else is seen from outside: not even the C++ templates, of which the linker would otherwise keep one
+# copy for all levels, with instructions that an older processor has not.
+set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
+
+# Names, flags, what comes before what: from the lowest to the highest, as in cpp/src/cpu/level.cpp.
+set(eliza_cpu_names_x86_64 sse42 avx avx2 avx2_vnni avx512 avx512_vnni avx512_bf16)
+set(eliza_cpu_flags_sse42 -msse4.2)
+set(eliza_cpu_flags_avx ${eliza_cpu_flags_sse42} -mavx)
+set(eliza_cpu_flags_avx2 ${eliza_cpu_flags_avx} -mavx2 -mf16c -mfma -mbmi2)
+set(eliza_cpu_flags_avx2_vnni ${eliza_cpu_flags_avx2} -mavxvnni)
+set(eliza_cpu_flags_avx512 ${eliza_cpu_flags_avx2}
+  -mavx512f -mavx512cd -mavx512vl -mavx512dq -mavx512bw)
+set(eliza_cpu_flags_avx512_vnni ${eliza_cpu_flags_avx512} -mavx512vnni)
+set(eliza_cpu_flags_avx512_bf16 ${eliza_cpu_flags_avx512_vnni} -mavx512vbmi -mavx512bf16)
+set(eliza_cpu_names_aarch64 armv8 dotprod i8mm)
+set(eliza_cpu_flags_armv8 -march=armv8-a)
+set(eliza_cpu_flags_dotprod -march=armv8.2-a+dotprod+fp16)
+set(eliza_cpu_flags_i8mm -march=armv8.2-a+dotprod+fp16+i8mm)
+if(CMAKE_C_COMPILER_ID MATCHES "Clang")
+  # Older versions of clang leave features of -march out of what the preprocessor tells.
+  set(eliza_cpu_flags_armv8 -mcpu=generic)
+  set(eliza_cpu_flags_dotprod -mcpu=generic+dotprod+fullfp16)
+  set(eliza_cpu_flags_i8mm -mcpu=generic+dotprod+fullfp16+i8mm)
+endif()
+
+# Sets `eliza_cpu_levels`, the names of the levels to build; empty for a native build.
+function(eliza_choose_cpu_levels)
+  set(eliza_cpu_levels "" PARENT_SCOPE)
+  if(NOT ELIZA_CPU_LEVELS)
+    return()
+  endif()
+  if(NOT UNIX OR APPLE OR NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS needs ELF object files and gcc or clang")
+  endif()
+  string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" architecture)
+  string(REGEX REPLACE "^amd64$" "x86_64" architecture "${architecture}")
+  string(REGEX REPLACE "^arm64$" "aarch64" architecture "${architecture}")
+  set(known ${eliza_cpu_names_${architecture}})
+  if(NOT known)
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS: no levels are known for '${CMAKE_SYSTEM_PROCESSOR}'")
+  endif()
+  if(ELIZA_CPU_LEVELS STREQUAL "ON")
+    set(eliza_cpu_levels ${known} PARENT_SCOPE)
+    return()
+  endif()
+  foreach(wanted IN LISTS ELIZA_CPU_LEVELS)
+    if(NOT wanted IN_LIST known)
+      message(FATAL_ERROR "ELIZA_CPU_LEVELS: '${wanted}' is no level of ${architecture}; there are: "
+        "${known}")
+    endif()
+  endforeach()
+  set(ordered "")
+  foreach(name IN LISTS known)
+    if(name IN_LIST ELIZA_CPU_LEVELS)
+      list(APPEND ordered ${name})
+    endif()
+  endforeach()
+  set(eliza_cpu_levels ${ordered} PARENT_SCOPE)
+endfunction()
+
+# Compiles the sources of target ggml-cpu once for each of `eliza_cpu_levels` into `target`, a
+# library of this project, and lets ggml use that instead of ggml-cpu.
+function(eliza_build_cpu_levels target)
+  find_program(ELIZA_OBJCOPY NAMES ${CMAKE_OBJCOPY} objcopy llvm-objcopy REQUIRED)
+  get_target_property(folder ggml-cpu SOURCE_DIR)
+  get_target_property(listed ggml-cpu SOURCES)
+  set(sources "")
+  foreach(source IN LISTS listed)
+    get_filename_component(source "${source}" ABSOLUTE BASE_DIR "${folder}")
+    list(APPEND sources "${source}")
+    foreach(property IN ITEMS INCLUDE_DIRECTORIES COMPILE_OPTIONS COMPILE_DEFINITIONS)
+      get_property(value SOURCE "${source}" TARGET_DIRECTORY ggml-cpu PROPERTY ${property})
+      set_property(SOURCE "${source}" PROPERTY ${property} "${value}")
+    endforeach()
+  endforeach()
+
+  # What ggml-cpu is compiled with, apart from what tells of instruction sets.
+  get_directory_property(definitions DIRECTORY "${folder}" COMPILE_DEFINITIONS)
+  get_target_property(own_definitions ggml-cpu COMPILE_DEFINITIONS)
+  list(APPEND definitions ${own_definitions})
+  list(FILTER definitions EXCLUDE REGEX "^GGML_(SSE42|AVX|FMA|F16C|BMI2|AMX)")
+  get_target_property(include_directories ggml-cpu INCLUDE_DIRECTORIES)
+
+  foreach(name IN LISTS eliza_cpu_levels)
+    set(objects eliza_cpu_objects_${name})
+    add_library(${objects} OBJECT ${sources})
+    target_link_libraries(${objects} PRIVATE ggml-base)
+    target_include_directories(${objects} SYSTEM PRIVATE ${include_directories})
+    target_compile_definitions(${objects} PRIVATE ${definitions})
+    target_compile_options(${objects} PRIVATE -w
+      $<$<COMPILE_LANGUAGE:C>:-fexceptions>
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
+      ${eliza_cpu_flags_${name}})
+    set_target_properties(${objects} PROPERTIES C_STANDARD 11)
+
+    set(level ${PROJECT_BINARY_DIR}/cpu-levels/${name}.o)
+    add_custom_command(OUTPUT ${level}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cpu-levels
+      COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${level} $<TARGET_OBJECTS:${objects}>
+      COMMAND ${ELIZA_OBJCOPY} --keep-global-symbol=eliza_cpu_reg_${name}
+        --redefine-sym ggml_backend_cpu_reg=eliza_cpu_reg_${name} ${level}
+      DEPENDS ${objects} $<TARGET_OBJECTS:${objects}>
+      COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
+    set_source_files_properties(${level} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+    target_sources(${target} PRIVATE ${level})
+  endforeach()
+  list(JOIN eliza_cpu_levels ") LEVEL(" listed)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cpu-levels/cpu_levels_built.h CONTENT
+    "#define ELIZA_EACH_CPU_LEVEL(LEVEL) LEVEL(${listed})\n")
+  set(source ${PROJECT_SOURCE_DIR}/cpp/src/cpu/ggml_levels.cpp)
+  target_sources(${target} PRIVATE ${source})
+  set_property(SOURCE ${source} PROPERTY INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/cpu-levels)
+  target_include_directories(${target} SYSTEM PRIVATE "${folder}")
+  list(JOIN eliza_cpu_levels " " names)
+  target_compile_definitions(${target} PRIVATE "ELIZA_CPU_LEVEL_NAMES=\"${names}\"")
+  target_link_libraries(${target} PUBLIC ggml-base Threads::Threads)
+
+  foreach(property IN ITEMS LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+    get_target_property(libraries ggml ${property})
+    list(TRANSFORM libraries REPLACE "^ggml-cpu$" ${target})
+    if(NOT ${target} IN_LIST libraries)
+      message(FATAL_ERROR "target ggml does not link ggml-cpu as expected: ${property} ${libraries}")
+    endif()
+    set_target_properties(ggml PROPERTIES ${property} "${libraries}")
+  endforeach()
+endfunction()
