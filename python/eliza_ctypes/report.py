@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any, Iterable, Iterator, NamedTuple
 
@@ -97,6 +98,19 @@ def forced_backend(name: str) -> Iterator[None]:
             del os.environ[_BACKEND_VARIABLE]
         else:
             os.environ[_BACKEND_VARIABLE] = before
+
+
+def cpu_level(library: Library) -> str:
+    """What the library's in-tree runtime computes with, such as ``CPU level avx2``; empty for a
+    library that was compiled for one kind of processor.
+
+    Raises :class:`ElizaError` where it can compute with nothing that this processor has. Sets a
+    variable as :func:`backend_states` does.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "text").mkdir()
+        states = backend_states(library, Path(folder))
+    return next((state.remark for state in states if state.name.lower() in _IN_TREE), "")
 
 
 def serving_backend(states: Iterable[BackendState]) -> tuple[str | None, str]:

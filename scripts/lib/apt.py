@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 
-from lib.console import run
+from lib.console import Failure, run
 
 _COMMAND = ("apt-get", "-y", "-qq", "-o", "DPkg::Lock::Timeout=120")
 
@@ -23,6 +23,15 @@ def update() -> None:
 def install(*names: str) -> None:
     command = [*_COMMAND, "install", "--no-install-recommends", *names]
     run(command, "apt-get install", _environment())
+
+
+def provide(*names: str) -> None:
+    """Install, with a fresh list of packages where the one at hand does not do."""
+    try:
+        install(*names)
+    except Failure:
+        update()
+        install(*names)
 
 
 def _environment() -> dict[str, str]:

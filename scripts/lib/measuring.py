@@ -71,9 +71,11 @@ class Measurements:
         }
 
 
-def abi_decode(made: Build, bundle: Path, *arguments: object) -> dict[str, Any]:
-    """What tests/tools/abi_decode.c prints."""
-    command = [made.program("abi_decode"), made.library, bundle, *arguments]
+def abi_decode(
+    made: Build, bundle: Path, *arguments: object, library: Path | None = None
+) -> dict[str, Any]:
+    """What tests/tools/abi_decode.c prints of the library of `made`, or of another one."""
+    command = [made.program("abi_decode"), library or made.library, bundle, *arguments]
     result: dict[str, Any] = json.loads(run(command, "abi_decode"))
     return result
 

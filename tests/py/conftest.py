@@ -23,6 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: only in scripts/test --all")
     config.addinivalue_line("markers", "litert: needs the LiteRT-LM backend, and the runtime")
+    config.addinivalue_line("markers", "portable: needs a build with several CPU levels, and qemu")
     config.addinivalue_line("markers", "threads: also run under the thread sanitizer")
     config.addinivalue_line("markers", "unsanitized: not run under a sanitizer")
 

@@ -1,5 +1,7 @@
 /* Measures the C ABI as a consumer sees it: the library is opened by path, nothing of it is linked.
 
+   abi_decode LIBRARY BUNDLE load
+   abi_decode LIBRARY BUNDLE tokens N_PROMPT N_GEN
    abi_decode LIBRARY BUNDLE speed N_PROMPT N_GEN REPETITIONS TEMPERATURE TOP_K TOP_P
    abi_decode LIBRARY BUNDLE cancel N_PROMPT REPETITIONS
    abi_decode LIBRARY BUNDLE cycles N
@@ -169,6 +171,40 @@ static void print_list(const char* name, const double* values, int count) {
   printf(", \"%s\": [", name);
   for (int i = 0; i < count; i++) printf("%s%.4f", i ? ", " : "", values[i]);
   printf("]");
+}
+
+/* From nothing to a context; no model. */
+static void measure_load(void) {
+  const double start = now_ms();
+  load();
+  const double loaded = now_ms();
+  EliInferenceContext* context = create();
+  const double created = now_ms();
+  abi.destroy(context);
+  printf("{\"load_ms\": %.3f, \"create_ms\": %.3f}\n", loaded - start, created - loaded);
+}
+
+/* Greedy tokens, up to the end of the generation. */
+static void print_tokens(int n_prompt, int n_gen) {
+  EliInferenceContext* context = create();
+  EliLlmStream* stream = open_stream(context, 0, 0, 0);
+  int32_t* const given = prompt(context, (size_t)n_prompt);
+  prefill(stream, given, (size_t)n_prompt);
+  printf("{\"tokens\": [");
+  for (int i = 0; i < n_gen; i++) {
+    int32_t token, drafted, accepted;
+    char text[256], *error = NULL;
+    size_t count = 0;
+    const int code =
+        abi.next(stream, &token, 1, &count, text, sizeof text, &drafted, &accepted, &error);
+    check(code >= 0, "next", error);
+    if (count) printf("%s%d", i ? ", " : "", token);
+    if (code == 1) break;
+  }
+  printf("]}\n");
+  abi.close(stream);
+  abi.free_tokens(given);
+  abi.destroy(context);
 }
 
 static void measure_speed(int n_prompt, int n_gen, int repetitions, float temperature, int top_k,
@@ -404,11 +440,17 @@ static void measure_streams(int count, int n_gen) {
 }
 
 int main(int argc, char** argv) {
-  check(argc > 4, "usage", "see the top of abi_decode.c");
+  check(argc > 3, "usage", "see the top of abi_decode.c");
   library_path = argv[1];
   bundle = argv[2];
+  if (!strcmp(argv[3], "load") && argc == 4) {
+    measure_load();
+    return 0;
+  }
   load();
-  if (!strcmp(argv[3], "speed") && argc == 10) {
+  if (!strcmp(argv[3], "tokens") && argc == 6) {
+    print_tokens(atoi(argv[4]), atoi(argv[5]));
+  } else if (!strcmp(argv[3], "speed") && argc == 10) {
     measure_speed(atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), (float)atof(argv[7]), atoi(argv[8]),
                   (float)atof(argv[9]));
   } else if (!strcmp(argv[3], "cancel") && argc == 6) {

@@ -14,7 +14,14 @@ from ..bundle import bundle_for, make_bundle, text_model
 from ..errors import ElizaError
 from ..library import Library
 from ..loader import locate
-from ..report import BackendState, backend_states, build_facts, capabilities, serving_backend
+from ..report import (
+    BackendState,
+    backend_states,
+    build_facts,
+    capabilities,
+    cpu_level,
+    serving_backend,
+)
 from .common import fail, opened, path_of, refuse, standard_input, text_of
 
 
@@ -59,6 +66,8 @@ def run_info(arguments: argparse.Namespace) -> int:
         library = Library(path)
         facts["abi"] = library.abi_version()
         facts["supports"] = capabilities(library)
+        if (facts["build"] or {}).get("cpu_levels"):
+            facts["cpu"] = cpu_level(library)
         if arguments.bundle is not None:
             with bundle_for(path_of(arguments.bundle)) as bundle:
                 facts["bundle"] = _bundle_facts(library, bundle, arguments.bundle)
@@ -105,6 +114,8 @@ def _print_facts(facts: dict[str, Any]) -> None:
         missing = [name for name, yes in facts["supports"].items() if not yes]
         print(f"supports  {', '.join(supported) or 'nothing'}")
         print(f"lacks     {', '.join(missing) or 'nothing'}")
+    if facts.get("cpu"):
+        print(f"computes  {facts['cpu']}")
     if "bundle" in facts:
         bundle = facts["bundle"]
         print(f"bundle    {bundle['path']}")
