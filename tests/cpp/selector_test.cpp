@@ -204,6 +204,11 @@ TEST_F(ForcedFailureTest, UnknownNameFailsAndListsEveryBackend) {
   }
 }
 
+TEST_F(ForcedFailureTest, RemarkOfTheInTreePathIsListed) {
+  registry_.remark_in_tree("CPU level avx2");
+  expect_failure_of("vulkan", "llama.cpp (rank 0): always available; CPU level avx2\n");
+}
+
 TEST_F(ForcedFailureTest, UnavailableBackendFailsAndListsEveryBackend) {
   expect_failure_of("absent", "is not available on this host");
 }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
+from .. import report as _facts
 from . import answers as _answers
 from .image import Image, Unreadable, read_images
 from .reading import reason
@@ -17,6 +18,8 @@ from .report import Report
 from .table import Table
 
 LARGEST = 8 * 1024 * 1024
+# What each further CPU level of a portable library may add.
+LARGEST_LEVEL = 5 * 1024 * 1024 // 4
 
 # A library that exports a smaller part of the ABI is another library.
 _LEAST_EXPORTED = 0.1
@@ -58,9 +61,10 @@ def check_library(path: str | os.PathLike[str], table: Table) -> Report:
     except OSError as error:
         report.problem(f"cannot be read: {reason(error)}")
         return report
+    largest = _largest(path)
     for image in images:
         before = len(report.problems)
-        _check_image(image, table, report)
+        _check_image(image, table, largest, report)
         if len(images) > 1:
             report.problems[before:] = [
                 finding._replace(message=f"{image.machine}: {finding.message}")
@@ -82,6 +86,12 @@ def check_library(path: str | os.PathLike[str], table: Table) -> Report:
     return report
 
 
+def _largest(path: str | os.PathLike[str]) -> int:
+    levels = (_facts.build_facts(path) or {}).get("cpu_levels")
+    further = levels.count(",") if isinstance(levels, str) else 0
+    return LARGEST + further * LARGEST_LEVEL
+
+
 def _exported(image: Image, table: Table) -> list[str]:
     return [name for name in table.functions if name in image.exports]
 
@@ -91,7 +101,7 @@ def _is_another(image: Image, table: Table) -> bool:
     return len(_exported(image, table)) < _LEAST_EXPORTED * len(table.functions)
 
 
-def _check_image(image: Image, table: Table, report: Report) -> None:
+def _check_image(image: Image, table: Table, largest: int, report: Report) -> None:
     if _is_another(image, table):
         few = _exported(image, table)
         some = f"only {', '.join(few)}" if few else "none"
@@ -115,8 +125,8 @@ def _check_image(image: Image, table: Table, report: Report) -> None:
         report.problem(f"imports {name}: the library may use no network and start no process")
     for name in filter(_NETWORK_LIBRARIES.fullmatch, image.libraries):
         report.problem(f"needs {name}: the library may use no network")
-    if image.loaded > LARGEST:
-        report.problem(f"{image.loaded} bytes are loaded of it, more than {LARGEST}")
+    if image.loaded > largest:
+        report.problem(f"{image.loaded} bytes are loaded of it, more than {largest}")
 
 
 def _check_name(image: Image, library: str, report: Report) -> None:
