@@ -137,6 +137,20 @@ TEST(ActiveCpuLevelTest, CreateFailsWhereTheVariableNamesNoLevel) {
   EXPECT_NE(message.text().find("'no?such'"), std::string::npos) << message.text();
 }
 
+TEST(ActiveCpuLevelTest, LaterChangeOfTheVariableFailsOpensAndLeavesOpenStreamsAlone) {
+  const auto bundle = make_bundle("tiny-bpe.gguf");
+  const auto context = create_context(bundle->string());
+  auto stream = open_stream(context);
+  prefill(stream, {1, 2, 3});
+  const EnvironmentVariable variable(variable_name, "no such level");
+  OwnedMessage message;
+  const eliza_llm_stream_config_t config = {};
+  EXPECT_EQ(eliza_inference_llm_stream_open(context.get(), &config, message.out()), nullptr);
+  EXPECT_NE(message.text().find(variable_name), std::string::npos) << message.text();
+  EXPECT_EQ(generate(stream, 4).tokens.size(), 4u);
+  stream.reset();
+}
+
 TEST(ActiveCpuLevelTest, CannotChangeOnceItIsInUse) {
   if (cpu::built_levels().empty()) GTEST_SKIP() << "a build without levels";
   const std::string active = cpu::active_level().level->name;
