@@ -7,13 +7,19 @@ an interrupted run leaves nothing that a later one would trust, and two runs at 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Callable, TextIO
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 MARK = ".complete"
 
@@ -54,5 +60,18 @@ def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _wait_for_lock(file)
         yield
+
+
+def _wait_for_lock(file: TextIO) -> None:
+    """Until the file is closed nobody else gets it."""
+    if sys.platform == "win32":
+        while True:
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                return
+            except OSError:
+                time.sleep(1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX)
