@@ -51,6 +51,8 @@ TEST = (
     "pytest-timeout==2.4.0",
     "rich==15.0.0",
     "ruff==0.17.6",
+    "scikit-build-core==1.1.2",
+    "zizmor==1.32.0; python_version >= '3.11'",
 )
 MODELS = tuple(pin for pin in TEST if pin.startswith(("gguf", "numpy")))
 BENCH = (
@@ -70,18 +72,21 @@ PEER = (
 NEIGHBOURS = ("torch==2.13.0", *(pin for pin in TEST if pin.startswith("numpy")))
 
 
+PROGRAMS = "Scripts" if sys.platform == "win32" else "bin"
+
+
 def environment(requirements: Sequence[str]) -> Path:
-    """The `bin` folder of an environment with exactly these requirements."""
+    """The folder of programs of an environment with exactly these requirements."""
     name = cache.key(*requirements, platform.python_version(), sys.base_prefix)
 
     def make(entry: Path) -> None:
         say(f"setting up Python tools: {', '.join(requirements) or 'pip'}")
         run([sys.executable, "-m", "venv", entry], "python -m venv (on Debian: python3-venv)")
         if requirements:
-            pip = [entry / "bin" / "python", "-m", "pip", "install", "--quiet"]
+            pip = [entry / PROGRAMS / "python", "-m", "pip", "install", "--quiet"]
             run([*pip, "--disable-pip-version-check", *requirements], "pip install")
 
-    return cache.make_once(cache.root() / "venvs" / name, make) / "bin"
+    return cache.make_once(cache.root() / "venvs" / name, make) / PROGRAMS
 
 
 def continue_in(requirements: Sequence[str]) -> None:
