@@ -53,6 +53,18 @@ def test_the_changelog_tells_of_this_version() -> None:
     assert latest[1] in ("Unreleased", eliza_ctypes.__version__)
 
 
+def test_wheels_are_tested_with_the_tools_of_all_other_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(CHECKOUT / "scripts"))
+    from lib.environments import TEST
+
+    text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.search(r"^test-requires = \[(.+?)\]", text, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r'"(.+?)"', listed[1])) <= {pin.partition(";")[0] for pin in TEST}
+
+
 def test_a_source_distribution_is_complete_without_strangers_and_always_the_same(
     sdist: Path, tmp_path: Path
 ) -> None:
