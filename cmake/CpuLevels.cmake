@@ -9,7 +9,9 @@
 # object file: the sources of llama.cpp's own target ggml-cpu, amended ones included, compiled with
 # the level's flags and linked to one file, in which that function has the level's name and nothing
 # else is seen from outside: not even the C++ templates, of which the linker would otherwise keep one
-# copy for all levels, with instructions that an older processor has not.
+# copy for all levels, with instructions that an older processor has not. A level's code has a section
+# of its own, .text_NAME, also in the stripped library: so `scripts/wheel-check` can tell whose
+# instructions it sees.
 set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
 
 # Names, flags, what comes before what: from the lowest to the highest, as in cpp/src/cpu/level.cpp.
@@ -104,12 +106,15 @@ function(eliza_build_cpu_levels target)
     set_target_properties(${objects} PROPERTIES C_STANDARD 11)
 
     set(level ${PROJECT_BINARY_DIR}/cpu-levels/${name}.o)
+    set(script ${PROJECT_BINARY_DIR}/cpu-levels/${name}.ld)
+    file(CONFIGURE OUTPUT ${script} CONTENT "SECTIONS { .text_${name} : { *(.text .text.*) } }\n")
     add_custom_command(OUTPUT ${level}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cpu-levels
-      COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${level} $<TARGET_OBJECTS:${objects}>
+      COMMAND ${CMAKE_LINKER} -r --force-group-allocation -T ${script} -o ${level}
+        $<TARGET_OBJECTS:${objects}>
       COMMAND ${ELIZA_OBJCOPY} --keep-global-symbol=eliza_cpu_reg_${name}
         --redefine-sym ggml_backend_cpu_reg=eliza_cpu_reg_${name} ${level}
-      DEPENDS ${objects} $<TARGET_OBJECTS:${objects}>
+      DEPENDS ${objects} $<TARGET_OBJECTS:${objects}> ${script}
       COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
     set_source_files_properties(${level} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
     target_sources(${target} PRIVATE ${level})
