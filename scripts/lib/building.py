@@ -49,9 +49,16 @@ class Build:
 
 def build(options: Sequence[str], directory: Path | None = None) -> Build:
     """Configure with CMake `options` (unless that has been done) and build."""
+    made = configure(options, directory)
+    _compile(made, tools())
+    return made
+
+
+def configure(options: Sequence[str], directory: Path | None = None) -> Build:
+    """Configure with CMake `options`, unless that has been done."""
     made = Build((directory or _default_directory(options)).resolve())
-    env = tools()
     if not _is_configured(made, options):
+        env = tools()
         say(f"configuring {_shown(made.directory)}")
         launcher = env.get("CCACHE")
         launchers = [
@@ -64,7 +71,6 @@ def build(options: Sequence[str], directory: Path | None = None) -> Build:
             "CMake",
             env,
         )
-    _compile(made, env)
     return made
 
 
