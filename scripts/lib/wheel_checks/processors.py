@@ -17,7 +17,7 @@ from lib.assets import fetch
 from lib.building import CHECKOUT
 from lib.console import Failure, run, say
 from lib.environments import ZIG, environment
-from lib.levels import EMULATED, TOO_OLD, VARIABLE
+from lib.levels import EMULATED, TOO_OLD
 from lib.models import tiny_models
 from lib.wheel_checks.wheel import Wheel, fail_with
 
@@ -71,7 +71,9 @@ class Emulator:
         self, cpu: str, bundle: Path, *arguments: object, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         command = [self.emulator, "-cpu", cpu, self.driver, self.library, bundle, *arguments]
-        env = {**os.environ, VARIABLE: "", "ELIZA_LLM_THREADS": "2", **variables}
+        # Without a developer's settings.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ELIZA_")}
+        env.update(variables, ELIZA_LLM_THREADS="2")
         if self.wheel.machine in SYSTEM_LIBRARIES:
             env["QEMU_LD_PREFIX"] = str(SYSTEM_LIBRARIES[self.wheel.machine])
         try:
