@@ -222,7 +222,7 @@ add_library(eliza_cpu STATIC cpp/src/cpu/features.cpp cpp/src/cpu/level.cpp)
 target_include_directories(eliza_cpu PUBLIC cpp/src)
 target_link_libraries(eliza_cpu PRIVATE eliza_flags)
 if(eliza_cpu_levels)
-  eliza_build_cpu_levels(eliza_cpu)
+  eliza_add_cpu_levels(eliza_cpu)
 endif()
 
 # Speculation is part of llama.cpp's "common", whose other parts (chat templates, downloads, child

@@ -45,8 +45,7 @@ def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
     """Return the folder `entry`, filled by `make(entry)` if no earlier run has completed it."""
     if is_complete(entry):
         return entry
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(entry.with_name(entry.name + ".lock")):
+    with locked(entry.with_name(entry.name + ".lock")):
         if is_complete(entry):
             return entry
         if entry.exists():
@@ -58,7 +57,9 @@ def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """While nobody else holds the lock file `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         _wait_for_lock(file)
         yield

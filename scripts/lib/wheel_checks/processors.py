@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,16 +17,16 @@ from lib import apt, cache
 from lib.assets import fetch
 from lib.building import CHECKOUT
 from lib.console import Failure, run, say
-from lib.environments import ZIG, environment
 from lib.levels import EMULATED, TOO_OLD
 from lib.models import tiny_models
 from lib.wheel_checks.wheel import Wheel, fail_with
+from lib.wheels import TARGETS
+from lib.zig import compiler
 
 SOURCE = CHECKOUT / "tests" / "tools" / "abi_decode.c"
-OLDEST_GLIBC = "2.28"
 # Where Debian's cross packages put the system libraries of another processor.
-SYSTEM_LIBRARIES = {"aarch64": Path("/usr/aarch64-linux-gnu")}
-PACKAGES = {"aarch64": "libc6-arm64-cross"}
+SYSTEM_LIBRARIES = {"aarch64": Path("/usr/aarch64-linux-gnu"), "x86_64": Path("/usr/x86_64-linux-gnu")}
+PACKAGES = {"aarch64": "libc6-arm64-cross", "x86_64": "libc6-amd64-cross"}
 SECONDS = 900
 
 
@@ -74,7 +75,7 @@ class Emulator:
         # Without a developer's settings.
         env = {name: value for name, value in os.environ.items() if not name.startswith("ELIZA_")}
         env.update(variables, ELIZA_LLM_THREADS="2")
-        if self.wheel.machine in SYSTEM_LIBRARIES:
+        if self.wheel.machine != platform.machine():
             env["QEMU_LD_PREFIX"] = str(SYSTEM_LIBRARIES[self.wheel.machine])
         try:
             return subprocess.run(
@@ -137,7 +138,7 @@ def _shown(done: subprocess.CompletedProcess[str]) -> str:
 
 def _emulator(machine: str) -> str:
     name = f"qemu-{machine}"
-    libraries = SYSTEM_LIBRARIES.get(machine)
+    libraries = None if machine == platform.machine() else SYSTEM_LIBRARIES[machine]
     if apt.is_usable():
         if not shutil.which(name):
             apt.provide("qemu-user")
@@ -155,15 +156,10 @@ def _driver(machine: str) -> Path:
     """tests/tools/abi_decode.c, compiled for that processor and the oldest glibc."""
     header = CHECKOUT / "cpp" / "include"
     contents = [path.read_text() for path in (SOURCE, header / "eliza-inference-ffi.h")]
-    target = f"{machine}-linux-gnu.{OLDEST_GLIBC}"
+    compile_ = [compiler(TARGETS[machine]), "-O2", "-I", header, SOURCE, "-lpthread", "-ldl"]
 
     def make(entry: Path) -> None:
-        python = environment(ZIG) / "python"
-        env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(entry / "cache")}
-        env["ZIG_LOCAL_CACHE_DIR"] = env["ZIG_GLOBAL_CACHE_DIR"]
-        compile_ = [python, "-m", "ziglang", "cc", "-target", target, "-O2", "-I", header]
-        run([*compile_, SOURCE, "-o", entry / SOURCE.stem, "-lpthread", "-ldl"], "zig cc", env)
-        shutil.rmtree(entry / "cache")
+        run([*compile_, "-o", entry / SOURCE.stem], "zig cc")
 
-    entry = cache.root() / "programs" / f"{SOURCE.stem}-{cache.key(target, *ZIG, *contents)}"
+    entry = cache.root() / "programs" / f"{SOURCE.stem}-{cache.key(*compile_, *contents)}"
     return cache.make_once(entry, make) / SOURCE.stem

@@ -1,0 +1,103 @@
+"""zig's C and C++ compiler as a toolchain for CMake: for other machines than the one that builds,
+and for an old glibc. The C++ runtime becomes part of what it links."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import apt, cache
+from lib.console import Failure, run
+from lib.environments import ZIG, environment
+
+# zig's own names of the tools, by CMake's variables.
+TOOLS = {"C_COMPILER": "cc", "CXX_COMPILER": "c++", "AR": "ar", "RANLIB": "ranlib"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to compile for."""
+
+    triple: str
+    """zig's, with the oldest glibc that the result may need."""
+    system: str
+    processor: str
+
+    @property
+    def python_platform(self) -> str:
+        """As in `sysconfig.get_platform()`."""
+        return f"{self.system.lower()}-{self.processor}"
+
+    @property
+    def binutils(self) -> str:
+        """What GNU's tools for the target begin with."""
+        return f"{self.processor}-linux-gnu-"
+
+
+def toolchain(target: Target) -> Path:
+    """A toolchain file for CMake; it names compilers, binutils and licences of the C++ runtime."""
+    zig = _zig()
+    binutils = {name: _binutil(target, name) for name in ("ld", "objcopy", "strip")}
+    parts = (target, zig, *binutils.values(), Path(__file__).read_text())
+    entry = cache.root() / "toolchains" / f"{target.triple}-{cache.key(*parts)}"
+
+    def make(entry: Path) -> None:
+        for command in TOOLS.values():
+            _write_wrapper(entry / command, zig, target, command)
+        runtimes = [zig.parent / "lib" / name for name in ("libcxx", "libcxxabi", "libunwind")]
+        licenses = [zig.parent / "LICENSE", *(folder / "LICENSE.TXT" for folder in runtimes)]
+        settings = {
+            "CMAKE_SYSTEM_NAME": target.system,
+            "CMAKE_SYSTEM_PROCESSOR": target.processor,
+            **{f"CMAKE_{variable}": entry / command for variable, command in TOOLS.items()},
+            "CMAKE_LINKER": binutils["ld"],
+            "CMAKE_OBJCOPY": binutils["objcopy"],
+            "CMAKE_STRIP": binutils["strip"],
+            "ELIZA_CXX_RUNTIME_LICENSES": ";".join(map(str, licenses)),
+        }
+        lines = [f'set({name} "{value}")\n' for name, value in settings.items()]
+        (entry / "toolchain.cmake").write_text("".join(lines))
+
+    return cache.make_once(entry, make) / "toolchain.cmake"
+
+
+def compiler(target: Target) -> Path:
+    """The C compiler of the toolchain."""
+    return toolchain(target).parent / "cc"
+
+
+def _zig() -> Path:
+    (found,) = environment(ZIG).parent.glob("lib/python*/site-packages/ziglang/zig")
+    return found
+
+
+def _write_wrapper(path: Path, zig: Path, target: Target, command: str) -> None:
+    options = f" -target {target.triple}" if command in ("cc", "c++") else ""
+    folder = cache.root() / "zig"
+    path.write_text(
+        "#!/bin/sh\n"
+        f"export ZIG_GLOBAL_CACHE_DIR='{folder}' ZIG_LOCAL_CACHE_DIR='{folder}'\n"
+        f"exec '{zig}' {command}{options} \"$@\"\n"
+    )
+    path.chmod(0o755)
+
+
+def _binutil(target: Target, name: str) -> str:
+    """GNU's: zig's linker does not merge object files as the CPU levels need it."""
+    found = _installed_binutil(target, name)
+    package = f"binutils-{target.processor.replace('_', '-')}-linux-gnu"
+    if found is None and apt.is_usable():
+        apt.provide(package)
+        found = _installed_binutil(target, name)
+    if found is None:
+        raise Failure(f"GNU binutils for {target.processor} are missing (on Debian: {package})")
+    return found
+
+
+def _installed_binutil(target: Target, name: str) -> str | None:
+    found = shutil.which(target.binutils + name)
+    if found is None and target.processor == platform.machine():
+        found = shutil.which(name)
+    return found
