@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import tarfile
 import zipfile
@@ -19,7 +20,7 @@ TARGETS = {
     "x86_64": Target("x86_64-linux-gnu.2.28", "Linux", "x86_64"),
     "aarch64": Target("aarch64-linux-gnu.2.28", "Linux", "aarch64"),
 }
-# Where gcc's kernels are the faster ones (docs/building.md), for a machine of the same architecture.
+# Where gcc's kernels are the faster ones (docs/building.md).
 GCC_KERNELS = ("x86_64",)
 # The date of every file inside: the first that a zip archive can state.
 EPOCH = "315532800"
@@ -30,14 +31,13 @@ def build_wheel(name: str, folder: Path) -> Path:
 
     In a place of its own, the same every time, so that zig's cache knows what it has compiled.
     """
-    work = cache.root() / "wheels" / name
+    work = _work(name)
     with cache.locked(work.with_suffix(".lock")):
         shutil.rmtree(work, ignore_errors=True)
         source = _source(work / "sdist")
         settings = {"CMAKE_TOOLCHAIN_FILE": toolchain(TARGETS[name]), "ELIZA_CPU_LEVELS": "ON"}
         if name in GCC_KERNELS:
-            say("building its kernels")
-            settings["ELIZA_CPU_LEVELS_DIR"] = _kernels(source, work / "kernels")
+            settings["ELIZA_CPU_LEVELS_DIR"] = _kernels(name, source)
         say(f"building the wheel for {name}")
         built = _build(TARGETS[name], source, settings, work)
         wheel = _repair(built, work / "repaired")
@@ -61,12 +61,29 @@ def _source(folder: Path) -> Path:
     return folder / archive.name[: -len(".tar.gz")]
 
 
-def _kernels(source: Path, folder: Path) -> Path:
-    """The folder of the CPU levels' object files, compiled by gcc."""
+def levels_of_wheel(name: str) -> list[str]:
+    """Options of CMake, for a build with the very kernels of the wheel that was built last."""
+    given = [f"-DELIZA_CPU_LEVELS_DIR={_kernel_folder(name)}"] if name in GCC_KERNELS else []
+    return ["-DELIZA_CPU_LEVELS=ON", *given]
+
+
+def _kernel_folder(name: str) -> Path:
+    return _work(name) / "kernels" / "cpu-levels"
+
+
+def _work(name: str) -> Path:
+    return cache.root() / "wheels" / name
+
+
+def _kernels(name: str, source: Path) -> Path:
+    if platform.machine() != name:
+        raise Failure(f"the wheel for {name} has kernels by gcc: build it on such a machine")
+    say(f"building the kernels for {name}")
     compilers = ("-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++")
     options = [*compilers, "-DELIZA_CPU_LEVELS=ON"]
-    build(options, folder, source, "eliza_cpu_level_objects")
-    return folder / "cpu-levels"
+    folder = _kernel_folder(name)
+    build(options, folder.parent, source, "eliza_cpu_level_objects")
+    return folder
 
 
 def _build(target: Target, source: Path, settings: Mapping[str, object], work: Path) -> Path:
@@ -80,7 +97,7 @@ def _build(target: Target, source: Path, settings: Mapping[str, object], work: P
 
 
 def _repair(wheel: Path, folder: Path) -> Path:
-    """With the tag of the oldest glibc that the library needs, and nothing taken in from outside."""
+    """With the tag of the oldest glibc that does; nothing is taken in from outside."""
     _python("-m", "auditwheel", "repair", "--wheel-dir", folder, wheel)
     (repaired,) = folder.glob("*.whl")
     with zipfile.ZipFile(repaired) as archive:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lib import apt, cache
-from lib.console import Failure, run
+from lib.console import Failure
 from lib.environments import ZIG, environment
 
 # zig's own names of the tools, by CMake's variables.

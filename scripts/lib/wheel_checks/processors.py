@@ -25,7 +25,10 @@ from lib.zig import compiler
 
 SOURCE = CHECKOUT / "tests" / "tools" / "abi_decode.c"
 # Where Debian's cross packages put the system libraries of another processor.
-SYSTEM_LIBRARIES = {"aarch64": Path("/usr/aarch64-linux-gnu"), "x86_64": Path("/usr/x86_64-linux-gnu")}
+SYSTEM_LIBRARIES = {
+    "aarch64": Path("/usr/aarch64-linux-gnu"),
+    "x86_64": Path("/usr/x86_64-linux-gnu"),
+}
 PACKAGES = {"aarch64": "libc6-arm64-cross", "x86_64": "libc6-amd64-cross"}
 SECONDS = 900
 
