@@ -85,6 +85,7 @@ class MachO:
         self._content = bytearray(content)
         if content[:4] != self._magic:
             raise ValueError("is no object file for 64-bit macOS")
+        self._places = range(0)
         (commands,) = struct.unpack_from("<I", content, 16)
         place, symtab = 32, 2
         for _ in range(commands):
@@ -93,7 +94,7 @@ class MachO:
                 break
             place += size
         else:
-            raise ValueError("has no symbol table")
+            return  # nothing was compiled for this machine
         self._command = place
         symbols, count, self._strings, size = struct.unpack_from("<IIII", content, place + 8)
         if self._strings + size != len(content):
@@ -119,6 +120,8 @@ class MachO:
         }
 
     def rename(self, names: dict[bytes, bytes]) -> bytes:
+        if not self._places:
+            return bytes(self._content)
         for place in self._outer():
             new = names.get(self._name(place))
             if new is not None:

@@ -89,6 +89,11 @@ def test_what_mach_o_objects_define_is_renamed_wherever_it_is_used(tmp_path: Pat
     assert b"_ggml_new_tensor.avx2" not in second
 
 
+def test_an_object_without_symbols_is_left_as_it_is(tmp_path: Path) -> None:
+    empty = struct.pack("<IIIIIIII", 0xFEEDFACF, 0x1000007, 3, 1, 0, 0, 0, 0)
+    assert separated(tmp_path, mach_o([b"_" + REGISTRATION], []), empty)[1] == empty
+
+
 @pytest.mark.parametrize("content", [b"", b"\x7fELF" + bytes(60), coff([REGISTRATION], []) + b"\0"])
 def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"0\.obj: "):
