@@ -24,6 +24,8 @@ MANIFEST = "eliza-1.manifest.json"
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf")
 # What a file system answers that has no hard links, or none to where the file is.
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
+if os.name == "nt":
+    _NO_HARD_LINK.add(errno.EINVAL)  # FAT
 
 
 def make_bundle(gguf: Path, directory: Path, copy: bool = False) -> Path:
@@ -154,7 +156,7 @@ def bundle_for(path: Path) -> Iterator[Path]:
             try:
                 (text / part.name).symlink_to(part.resolve())
             except OSError:  # Windows keeps symbolic links for administrators
-                os.link(part.resolve(), text / part.name)
+                _place(part, text / part.name, copy=False)
         yield Path(directory)
 
 
@@ -277,7 +279,7 @@ def _write_atomically(path: Path, content: str) -> None:
 
 def _inside(bundle: Path, entry: str) -> Path:
     relative = Path(os.path.normpath(entry))
-    if not entry or relative.is_absolute() or relative.parts[:1] == ("..",):
+    if not entry or relative.anchor or relative.parts[:1] == ("..",):
         raise BundleInvalid.because(f"{MANIFEST}: path {entry!r} leaves the bundle")
     return bundle / relative
 
