@@ -1,0 +1,123 @@
+"""zig's C and C++ compiler as a toolchain for CMake: for other machines than the one that builds,
+and for an old glibc. The C++ runtime becomes part of what it links."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import apt, cache
+from lib.console import Failure
+from lib.environments import ZIG, environment
+
+# zig's own names of the tools, by CMake's variables.
+TOOLS = {
+    "C_COMPILER": "cc",
+    "CXX_COMPILER": "c++",
+    "RC_COMPILER": "rc",
+    "AR": "ar",
+    "RANLIB": "ranlib",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to compile for."""
+
+    triple: str
+    """zig's, with the oldest glibc or macOS that the result may need."""
+    system: str
+    processor: str
+
+    @property
+    def python_platform(self) -> str:
+        """As in `sysconfig.get_platform()`."""
+        return f"{self.system.lower()}-{self.processor}"
+
+    @property
+    def binutils(self) -> str:
+        """What GNU's tools for the target begin with."""
+        return f"{self.processor}-linux-gnu-"
+
+
+WINDOWS = Target("x86_64-windows-gnu", "Windows", "x86_64")
+MACOS_ARM64 = Target("aarch64-macos.11.0", "Darwin", "arm64")
+MACOS_X86_64 = Target("x86_64-macos.11.0", "Darwin", "x86_64")
+
+
+def toolchain(target: Target) -> Path:
+    """A toolchain file for CMake; it names compilers, binutils and licences of the C++ runtime."""
+    zig = _zig()
+    binutils = _binutils(target)
+    parts = (target, zig, *binutils.values(), Path(__file__).read_text())
+    entry = cache.root() / "toolchains" / f"{target.triple}-{cache.key(*parts)}"
+
+    def make(entry: Path) -> None:
+        for command in TOOLS.values():
+            _write_wrapper(entry / command, zig, target, command)
+        runtimes = [zig.parent / "lib" / name for name in ("libcxx", "libcxxabi", "libunwind")]
+        licenses = [zig.parent / "LICENSE", *(folder / "LICENSE.TXT" for folder in runtimes)]
+        settings = {
+            "CMAKE_SYSTEM_NAME": target.system,
+            "CMAKE_SYSTEM_PROCESSOR": target.processor,
+            **{f"CMAKE_{variable}": entry / command for variable, command in TOOLS.items()},
+            **binutils,
+            "ELIZA_CXX_RUNTIME_LICENSES": ";".join(map(str, licenses)),
+        }
+        lines = [f'set({name} "{value}")\n' for name, value in settings.items()]
+        (entry / "toolchain.cmake").write_text("".join(lines))
+
+    return cache.make_once(entry, make) / "toolchain.cmake"
+
+
+def compiler(target: Target) -> Path:
+    """The C compiler of the toolchain."""
+    return toolchain(target).parent / "cc"
+
+
+def _zig() -> Path:
+    (found,) = environment(ZIG).parent.glob("lib/python*/site-packages/ziglang/zig")
+    return found
+
+
+def _write_wrapper(path: Path, zig: Path, target: Target, command: str) -> None:
+    options = f" -target {target.triple}" if command in ("cc", "c++") else ""
+    folder = cache.root() / "zig"
+    path.write_text(
+        "#!/bin/sh\n"
+        f"export ZIG_GLOBAL_CACHE_DIR='{folder}' ZIG_LOCAL_CACHE_DIR='{folder}'\n"
+        f"exec '{zig}' {command}{options} \"$@\"\n"
+    )
+    path.chmod(0o755)
+
+
+def _binutils(target: Target) -> dict[str, str]:
+    """CMake's variables for what zig has no tools for, or none that does."""
+    if target.system == "Darwin":
+        # Run at installation, where nothing is left to change: a library has its name from linking.
+        return {"CMAKE_INSTALL_NAME_TOOL": shutil.which("true") or "true"}
+    if target.system != "Linux":
+        return {}
+    names = {"CMAKE_LINKER": "ld", "CMAKE_OBJCOPY": "objcopy", "CMAKE_STRIP": "strip"}
+    return {variable: _binutil(target, name) for variable, name in names.items()}
+
+
+def _binutil(target: Target, name: str) -> str:
+    """GNU's: zig's linker does not merge object files as the CPU levels need it."""
+    found = _installed_binutil(target, name)
+    package = f"binutils-{target.processor.replace('_', '-')}-linux-gnu"
+    if found is None and apt.is_usable():
+        apt.provide(package)
+        found = _installed_binutil(target, name)
+    if found is None:
+        raise Failure(f"GNU binutils for {target.processor} are missing (on Debian: {package})")
+    return found
+
+
+def _installed_binutil(target: Target, name: str) -> str | None:
+    found = shutil.which(target.binutils + name)
+    if found is None and target.processor == platform.machine():
+        found = shutil.which(name)
+    return found
