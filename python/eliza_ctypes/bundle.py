@@ -153,10 +153,11 @@ def bundle_for(path: Path) -> Iterator[Path]:
         text = Path(directory) / "text"
         text.mkdir()
         for part in model_parts(path):
-            try:
-                (text / part.name).symlink_to(part.resolve())
-            except OSError:  # Windows keeps symbolic links for administrators
-                _place(part, text / part.name, copy=False)
+            link = text / part.name
+            with contextlib.suppress(OSError):  # Windows keeps them for administrators
+                link.symlink_to(part.resolve())
+            if not link.exists():  # Wine makes none and says nothing
+                _place(part, link, copy=False)
         yield Path(directory)
 
 
