@@ -10,10 +10,15 @@
 # object file: the sources of llama.cpp's own target ggml-cpu, amended ones included, compiled with
 # the level's flags and linked to one file, in which that function has the level's name and nothing
 # else is seen from outside: not even the C++ templates, of which the linker would otherwise keep one
-# copy for all levels, with instructions that an older processor has not. Where object files are ELF,
-# the linker and objcopy make that file; elsewhere cmake/separate_level.py gives the level's objects
-# symbols of their own, to the same effect.
+# copy for all levels, with instructions that an older processor has not. A level's code has a section
+# of its own, .text_NAME, also in the stripped library: so `scripts/wheel-check` can tell whose
+# instructions it sees. Where object files are not ELF, cmake/separate_level.py gives the level's objects
+# symbols of their own instead, to the same effect.
 set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
+
+# The folder `cpu-levels` of another build of this tree, by a compiler that makes faster kernels: its
+# target eliza_cpu_level_objects makes the levels' files and nothing else.
+set(ELIZA_CPU_LEVELS_DIR "" CACHE PATH "Take the levels' object files from there")
 
 # Names, flags, what comes before what: from the lowest to the highest, as in cpp/src/cpu/level.cpp.
 set(eliza_cpu_names_x86_64 sse42 avx avx2 avx2_vnni avx512 avx512_vnni avx512_bf16)
@@ -92,9 +97,51 @@ function(eliza_choose_cpu_levels)
   set(eliza_cpu_levels ${ordered} PARENT_SCOPE)
 endfunction()
 
-# Compiles the sources of target ggml-cpu once for each of `eliza_cpu_levels` into `target`, a
-# library of this project, and lets ggml use that instead of ggml-cpu.
-function(eliza_build_cpu_levels target)
+# Puts each of `eliza_cpu_levels` into `target`, a library of this project, and lets ggml use that
+# instead of ggml-cpu. Adds to `eliza_compiler` which one made them, where it was another.
+function(eliza_add_cpu_levels target)
+  if(ELIZA_CPU_LEVELS_DIR AND NOT eliza_objects_are_elf)
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS_DIR needs ELF object files")
+  elseif(ELIZA_CPU_LEVELS_DIR)
+    set(compiler ${ELIZA_CPU_LEVELS_DIR}/compiler.txt)
+    if(NOT EXISTS ${compiler})
+      message(FATAL_ERROR "ELIZA_CPU_LEVELS_DIR: nothing was built in '${ELIZA_CPU_LEVELS_DIR}'")
+    endif()
+    file(READ ${compiler} compiler)
+    string(APPEND eliza_compiler ", CPU levels by ${compiler}")
+    set(eliza_compiler "${eliza_compiler}" PARENT_SCOPE)
+    list(TRANSFORM eliza_cpu_levels REPLACE "(.+)" "${ELIZA_CPU_LEVELS_DIR}/\\1.o" OUTPUT_VARIABLE levels)
+  else()
+    eliza_compile_cpu_levels()
+  endif()
+  set_source_files_properties(${levels} PROPERTIES EXTERNAL_OBJECT TRUE)
+  target_sources(${target} PRIVATE ${levels})
+
+  list(JOIN eliza_cpu_levels ") LEVEL(" listed)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cpu-levels/cpu_levels_built.h CONTENT
+    "#define ELIZA_EACH_CPU_LEVEL(LEVEL) LEVEL(${listed})\n")
+  set(source ${PROJECT_SOURCE_DIR}/cpp/src/cpu/ggml_levels.cpp)
+  target_sources(${target} PRIVATE ${source})
+  set_property(SOURCE ${source} PROPERTY INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/cpu-levels)
+  get_target_property(folder ggml-cpu SOURCE_DIR)
+  target_include_directories(${target} SYSTEM PRIVATE "${folder}")
+  list(JOIN eliza_cpu_levels " " names)
+  target_compile_definitions(${target} PRIVATE "ELIZA_CPU_LEVEL_NAMES=\"${names}\"")
+  target_link_libraries(${target} PUBLIC ggml-base Threads::Threads)
+
+  foreach(property IN ITEMS LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+    get_target_property(libraries ggml ${property})
+    list(TRANSFORM libraries REPLACE "^ggml-cpu$" ${target})
+    if(NOT ${target} IN_LIST libraries)
+      message(FATAL_ERROR "target ggml does not link ggml-cpu as expected: ${property} ${libraries}")
+    endif()
+    set_target_properties(ggml PROPERTIES ${property} "${libraries}")
+  endforeach()
+endfunction()
+
+# Compiles the sources of target ggml-cpu once for each of `eliza_cpu_levels`; sets `levels` to the
+# object files.
+function(eliza_compile_cpu_levels)
   get_target_property(folder ggml-cpu SOURCE_DIR)
   get_target_property(listed ggml-cpu SOURCES)
   set(sources "")
@@ -117,6 +164,11 @@ function(eliza_build_cpu_levels target)
   foreach(name IN LISTS eliza_cpu_levels)
     set(objects eliza_cpu_objects_${name})
     add_library(${objects} OBJECT ${sources})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND eliza_objects_are_elf)
+      target_sources(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src/cpu/level_runtime.cpp)
+      # From C++20 on, libstdc++'s headers leave no member of std::string to its library.
+      set_target_properties(${objects} PROPERTIES CXX_STANDARD 20)
+    endif()
     target_link_libraries(${objects} PRIVATE ggml-base)
     target_include_directories(${objects} SYSTEM PRIVATE ${include_directories})
     target_compile_definitions(${objects} PRIVATE ${definitions})
@@ -131,41 +183,28 @@ function(eliza_build_cpu_levels target)
     else()
       eliza_separate_level(${name} ${objects} "${sources}")
     endif()
-    set_source_files_properties(${level} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
-    target_sources(${target} PRIVATE ${level})
+    set_source_files_properties(${level} PROPERTIES GENERATED TRUE)
+    list(APPEND levels ${level})
   endforeach()
-  list(JOIN eliza_cpu_levels ") LEVEL(" listed)
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cpu-levels/cpu_levels_built.h CONTENT
-    "#define ELIZA_EACH_CPU_LEVEL(LEVEL) LEVEL(${listed})\n")
-  set(source ${PROJECT_SOURCE_DIR}/cpp/src/cpu/ggml_levels.cpp)
-  target_sources(${target} PRIVATE ${source})
-  set_property(SOURCE ${source} PROPERTY INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/cpu-levels)
-  target_include_directories(${target} SYSTEM PRIVATE "${folder}")
-  list(JOIN eliza_cpu_levels " " names)
-  target_compile_definitions(${target} PRIVATE "ELIZA_CPU_LEVEL_NAMES=\"${names}\"")
-  target_link_libraries(${target} PUBLIC ggml-base Threads::Threads)
-
-  foreach(property IN ITEMS LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
-    get_target_property(libraries ggml ${property})
-    list(TRANSFORM libraries REPLACE "^ggml-cpu$" ${target})
-    if(NOT ${target} IN_LIST libraries)
-      message(FATAL_ERROR "target ggml does not link ggml-cpu as expected: ${property} ${libraries}")
-    endif()
-    set_target_properties(ggml PROPERTIES ${property} "${libraries}")
-  endforeach()
+  add_custom_target(eliza_cpu_level_objects DEPENDS ${levels})
+  file(WRITE ${PROJECT_BINARY_DIR}/cpu-levels/compiler.txt "${eliza_compiler}")
+  set(levels ${levels} PARENT_SCOPE)
 endfunction()
 
 # One object file of a level's, with one symbol, where objects are ELF; sets `level` to it.
 function(eliza_join_level name objects)
   find_program(ELIZA_OBJCOPY NAMES ${CMAKE_OBJCOPY} objcopy llvm-objcopy REQUIRED)
   set(level ${PROJECT_BINARY_DIR}/cpu-levels/${name}.o)
+  set(script ${PROJECT_BINARY_DIR}/cpu-levels/${name}.ld)
+  file(CONFIGURE OUTPUT ${script} CONTENT "SECTIONS { .text_${name} : { *(.text .text.*) } }\n")
   add_custom_command(OUTPUT ${level}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cpu-levels
-    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${level} $<TARGET_OBJECTS:${objects}>
+    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -T ${script} -o ${level}
+      $<TARGET_OBJECTS:${objects}>
     # Two steps: GNU's and LLVM's do them in different orders.
     COMMAND ${ELIZA_OBJCOPY} --redefine-sym ggml_backend_cpu_reg=eliza_cpu_reg_${name} ${level}
     COMMAND ${ELIZA_OBJCOPY} --keep-global-symbol=eliza_cpu_reg_${name} ${level}
-    DEPENDS ${objects} $<TARGET_OBJECTS:${objects}>
+    DEPENDS ${objects} $<TARGET_OBJECTS:${objects}> ${script}
     COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
   set(level ${level} PARENT_SCOPE)
 endfunction()

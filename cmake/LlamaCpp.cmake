@@ -5,9 +5,10 @@
 #   -DELIZA_LLAMA_CPP_URL=... [-DELIZA_LLAMA_CPP_SHA256=...]   an archive, for the open internet
 #   otherwise scripts/fetch             the pinned sdist from the Python package index, hash-checked,
 #                                       unpacked in a cache outside the checkout
-set(ELIZA_LLAMA_CPP_DIR "" CACHE PATH "Existing llama.cpp source tree")
-set(ELIZA_LLAMA_CPP_URL "" CACHE STRING "Archive of a llama.cpp source tree")
-set(ELIZA_LLAMA_CPP_SHA256 "" CACHE STRING "SHA-256 of that archive")
+# Each is also an environment variable, for builds that are started by something else.
+set(ELIZA_LLAMA_CPP_DIR "$ENV{ELIZA_LLAMA_CPP_DIR}" CACHE PATH "Existing llama.cpp source tree")
+set(ELIZA_LLAMA_CPP_URL "$ENV{ELIZA_LLAMA_CPP_URL}" CACHE STRING "Archive of a llama.cpp source tree")
+set(ELIZA_LLAMA_CPP_SHA256 "$ENV{ELIZA_LLAMA_CPP_SHA256}" CACHE STRING "SHA-256 of that archive")
 
 if(ELIZA_LLAMA_CPP_DIR)
   set(eliza_llama_source "${ELIZA_LLAMA_CPP_DIR}")
@@ -33,9 +34,13 @@ else()
     OUTPUT_VARIABLE eliza_fetch_output OUTPUT_STRIP_TRAILING_WHITESPACE
     RESULT_VARIABLE eliza_fetch_result)
   if(NOT eliza_fetch_result EQUAL 0)
+    # Lines that begin with a space are printed as they are. This is the end of what pip shows.
     message(FATAL_ERROR
-      "llama.cpp could not be fetched (see above). Without the Python package index, point "
-      "ELIZA_LLAMA_CPP_DIR at a source tree or ELIZA_LLAMA_CPP_URL at an archive.")
+      " llama.cpp could not be fetched; the reason is above.\n"
+      " Instead, unpack its source (vendor/llama.cpp in the source distribution llama-cpp-python 0.3.36)\n"
+      " and name that folder, by the environment variable ELIZA_LLAMA_CPP_DIR or by an option:\n"
+      "   pip install SOURCE --config-settings=cmake.define.ELIZA_LLAMA_CPP_DIR=/path/to/llama.cpp\n"
+      "   cmake -DELIZA_LLAMA_CPP_DIR=/path/to/llama.cpp")
   endif()
   string(REGEX REPLACE ".*\n" "" eliza_llama_source "${eliza_fetch_output}")
   set(ELIZA_LLAMA_CPP_VERSION "pinned, llama-cpp-python 0.3.36")
@@ -238,7 +243,7 @@ add_library(eliza_cpu STATIC cpp/src/cpu/features.cpp cpp/src/cpu/level.cpp)
 target_include_directories(eliza_cpu PUBLIC cpp/src)
 target_link_libraries(eliza_cpu PRIVATE eliza_flags PUBLIC eliza_platform)
 if(eliza_cpu_levels)
-  eliza_build_cpu_levels(eliza_cpu)
+  eliza_add_cpu_levels(eliza_cpu)
 endif()
 
 # Speculation is part of llama.cpp's "common", whose other parts (chat templates, downloads, child

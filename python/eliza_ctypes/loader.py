@@ -18,6 +18,7 @@ import os
 import sys
 from typing import Any, Callable, NamedTuple, Union
 
+from . import __path__ as _FOLDERS
 from .abi import FUNCTIONS, PREFIX, TABLE
 from .errors import LibraryLoadError, LibraryNotFound
 
@@ -33,7 +34,9 @@ _FILE_NAME = {"win32": f"{_LIBRARY[3:]}.dll", "darwin": f"{_LIBRARY}.dylib"}.get
 _LITERT_FILE_NAME = {"win32": "litert-lm.dll", "darwin": "liblitert-lm.dylib"}.get(
     sys.platform, "liblitert-lm.so"
 )
-PACKAGED_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _FILE_NAME)
+# An editable installation has a second folder, for what was built: the library.
+_PACKAGED = [os.path.join(os.path.abspath(folder), "lib", _FILE_NAME) for folder in _FOLDERS]
+PACKAGED_LIBRARY = next((file for file in _PACKAGED if os.path.exists(file)), _PACKAGED[0])
 
 _ELF_MACHINES = {3: "x86", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 # The last one is of a file for several machines.

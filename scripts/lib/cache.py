@@ -7,13 +7,19 @@ an interrupted run leaves nothing that a later one would trust, and two runs at 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Callable, TextIO
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 MARK = ".complete"
 
@@ -39,8 +45,7 @@ def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
     """Return the folder `entry`, filled by `make(entry)` if no earlier run has completed it."""
     if is_complete(entry):
         return entry
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(entry.with_name(entry.name + ".lock")):
+    with locked(entry.with_name(entry.name + ".lock")):
         if is_complete(entry):
             return entry
         if entry.exists():
@@ -52,7 +57,22 @@ def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """While nobody else holds the lock file `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _wait_for_lock(file)
         yield
+
+
+def _wait_for_lock(file: TextIO) -> None:
+    """Until the file is closed nobody else gets it."""
+    if sys.platform == "win32":
+        while True:
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                return
+            except OSError:
+                time.sleep(1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX)

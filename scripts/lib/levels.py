@@ -11,6 +11,29 @@ from lib.bundles import python_environment
 from lib.console import Failure
 
 VARIABLE = "ELIZA_CPU_LEVEL"
+# As in cmake/CpuLevels.cmake, from the lowest to the highest.
+LEVELS = {
+    "x86_64": ("sse42", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16"),
+    "aarch64": ("armv8", "dotprod", "i8mm"),
+}
+# Processors that qemu emulates and the level that each one gets. It has no AVX-512.
+EMULATED = {
+    "x86_64": {
+        "Nehalem": "sse42",
+        "Westmere": "sse42",
+        "SandyBridge": "avx",
+        "IvyBridge": "avx",
+        "Haswell": "avx2",
+        "EPYC": "avx2",
+    },
+    "aarch64": {
+        "cortex-a53": "armv8",
+        "cortex-a76": "dotprod",
+        "max": "i8mm",
+    },
+}
+# Those below the lowest level. Every aarch64 processor has that.
+TOO_OLD = {"x86_64": ("qemu64", "core2duo", "Conroe", "Penryn"), "aarch64": ()}
 
 
 def offered_levels(made: Build) -> list[str]:

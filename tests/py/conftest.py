@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Callable
 
@@ -15,17 +16,30 @@ import pytest
 
 import eliza_ctypes
 
+# Those that run a compiler or a program of the build.
+BUILDING_FIXTURES = {"compile_library", "compile_stub", "compiled", "fake", "reference_decode"}
+
+# What the commands in scripts/ are made of.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
 MakeBundle = Callable[[Path], Path]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts background jobs with Ctrl-C ignored, and the programs under test inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("markers", "build_tree: needs a compiler or programs of a build")
     config.addinivalue_line("markers", "slow: only in scripts/test --all")
     config.addinivalue_line("markers", "litert: needs the LiteRT-LM backend, and the runtime")
     config.addinivalue_line("markers", "portable: needs a build with several CPU levels, and qemu")
     config.addinivalue_line("markers", "threads: also run under the thread sanitizer")
     config.addinivalue_line("markers", "unsanitized: not run under a sanitizer")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not BUILDING_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("build_tree")
 
 
 @pytest.fixture(autouse=True)

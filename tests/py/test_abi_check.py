@@ -27,7 +27,7 @@ from eliza_ctypes.abi_check.table import Table, read_table
 from eliza_ctypes.cli import main
 
 # Parsers and compilers, and no code of ours that a sanitizer could watch.
-pytestmark = pytest.mark.unsanitized
+pytestmark = [pytest.mark.build_tree, pytest.mark.unsanitized]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TABLE_FILE = CHECKOUT / "docs" / "abi" / "abi-v8.json"

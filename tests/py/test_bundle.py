@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,7 @@ def test_other_files_are_no_bundle(tmp_path: Path) -> None:
         bundle_for(tmp_path / "absent").__enter__()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 def test_a_manifest_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     model = write(tmp_path / "model.gguf", gguf())
     bundle = tmp_path / "bundle"

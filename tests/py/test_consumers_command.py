@@ -12,7 +12,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 COMMAND = CHECKOUT / "scripts" / "consumers"
 
-pytestmark = pytest.mark.unsanitized
+pytestmark = [pytest.mark.build_tree, pytest.mark.unsanitized]
 
 
 @pytest.fixture(autouse=True)

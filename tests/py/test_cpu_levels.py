@@ -16,20 +16,14 @@ from pathlib import Path
 import pytest
 
 from eliza_ctypes.report import build_facts
+from lib.levels import EMULATED as PROCESSORS
+from lib.levels import TOO_OLD as TOO_OLD_PROCESSORS
+from lib.levels import VARIABLE
 
 pytestmark = pytest.mark.portable
 
-VARIABLE = "ELIZA_CPU_LEVEL"
 N_PROMPT, N_GEN = 40, 24
-# Emulated processors and their levels; all of them are from before AVX-512, which qemu has not.
-EMULATED = {
-    "Nehalem": "sse42",
-    "Westmere": "sse42",
-    "SandyBridge": "avx",
-    "IvyBridge": "avx",
-    "Haswell": "avx2",
-    "EPYC": "avx2",
-}
+EMULATED, TOO_OLD = PROCESSORS["x86_64"], TOO_OLD_PROCESSORS["x86_64"]
 
 
 def levels_of(library: Path) -> list[str]:
@@ -145,7 +139,7 @@ def test_a_level_above_the_processors_is_refused(
     assert f"this processor offers {', '.join(levels[: levels.index(above)])} of" in done.stderr
 
 
-@pytest.mark.parametrize("cpu", ["qemu64", "Conroe", "Penryn"])
+@pytest.mark.parametrize("cpu", TOO_OLD)
 def test_a_processor_below_the_lowest_level_gets_an_error(
     library_path: Path, tiny_bpe_bundle: Path, cpu: str
 ) -> None:

@@ -46,6 +46,7 @@ def reference(driver: Path, gguf: Path, prompt: list[int], count: int) -> list[i
     return [int(word) for word in run.stdout.split()]
 
 
+@pytest.mark.build_tree
 @pytest.mark.parametrize(
     "prompt",
     [PROMPT, "def fibonacci(n):\n", "1, 2, 3,", "Ein Märchen: 世界"],
@@ -60,6 +61,7 @@ def test_greedy_tokens_of_smollm2_equal_the_reference(
         assert generated(stream) == reference(reference_decode, smollm2_gguf, tokens, 48)
 
 
+@pytest.mark.build_tree
 @pytest.mark.parametrize("prompt", [PROMPT, STORY], ids=["short", "beyond the window"])
 def test_greedy_tokens_of_gemma3_equal_the_reference(
     gemma3: Context, gemma3_gguf: Path, reference_decode: Path, prompt: str
@@ -240,6 +242,7 @@ def test_a_stream_outlives_its_context(smollm2_bundle: Path, library: Library) -
     stream.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing forks on Windows")
 def test_a_forked_child_can_leave_an_inherited_stream_alone(
     tiny_bpe_bundle: Path, library_path: Path
 ) -> None:

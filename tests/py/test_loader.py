@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from typing import Callable
 
@@ -70,6 +71,25 @@ def test_the_packaged_library_is_used_where_nothing_is_named(
     packaged = compile_library(VERSION % 8)
     monkeypatch.setattr(eliza_ctypes.loader, "PACKAGED_LIBRARY", str(packaged))
     assert Library().path == str(packaged)
+
+
+def test_an_editable_installation_has_the_library_in_its_second_folder(tmp_path: Path) -> None:
+    package = Path(eliza_ctypes.__file__)
+    library = tmp_path / "lib" / "libelizainference.so"
+    library.parent.mkdir()
+    library.touch()
+    program = f"""
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+folders = [{str(package.parent)!r}, {str(tmp_path)!r}]
+spec = spec_from_file_location("eliza_ctypes", {str(package)!r}, submodule_search_locations=folders)
+sys.modules["eliza_ctypes"] = package = module_from_spec(spec)
+spec.loader.exec_module(package)
+print(package.loader.PACKAGED_LIBRARY)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(library)
 
 
 def test_an_explicit_path_that_fails_is_not_replaced_by_another(

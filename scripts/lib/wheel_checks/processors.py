@@ -1,0 +1,165 @@
+"""The library on emulated processors, from the oldest that it supports."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import apt, cache
+from lib.assets import fetch
+from lib.building import CHECKOUT
+from lib.console import Failure, run, say
+from lib.levels import EMULATED, TOO_OLD
+from lib.models import tiny_models
+from lib.wheel_checks.wheel import Wheel, fail_with
+from lib.wheels import TARGETS
+from lib.zig import compiler
+
+SOURCE = CHECKOUT / "tests" / "tools" / "abi_decode.c"
+# Where Debian's cross packages put the system libraries of another processor.
+SYSTEM_LIBRARIES = {"aarch64": Path("/usr/aarch64-linux-gnu"), "x86_64": Path("/usr/x86_64-linux-gnu")}
+PACKAGES = {"aarch64": "libc6-arm64-cross", "x86_64": "libc6-amd64-cross"}
+SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Known:
+    """Greedy tokens that every CPU level gives for the first `prompt` tokens of the driver's text.
+
+    Levels sum in other orders, so that SmolLM2's answers part after a while; the tiny model's are
+    exact.
+    """
+
+    prompt: int
+    tokens: tuple[int, ...]
+
+
+SMOLLM2 = Known(8, (284, 260, 1573, 1663, 314, 7270))
+TINY = Known(
+    40,
+    (
+        *(222, 11, 23, 53, 248, 186, 157, 189, 162, 213, 204, 265),
+        *(182, 186, 218, 142, 182, 164, 37, 260, 237, 220, 142, 78),
+    ),
+)
+
+
+class Emulator:
+    """Runs tests/tools/abi_decode.c with the library of a wheel as on another processor."""
+
+    def __init__(self, wheel: Wheel, folder: Path) -> None:
+        self.wheel = wheel
+        self.library = wheel.library
+        self.emulator = _emulator(wheel.machine)
+        self.driver = _driver(wheel.machine)
+        self.folder = folder
+
+    def bundle(self, gguf: Path) -> Path:
+        bundle = self.folder / gguf.stem
+        (bundle / "text").mkdir(parents=True)
+        (bundle / "text" / gguf.name).symlink_to(gguf)
+        return bundle
+
+    def run(
+        self, cpu: str, bundle: Path, *arguments: object, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [self.emulator, "-cpu", cpu, self.driver, self.library, bundle, *arguments]
+        # Without a developer's settings.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ELIZA_")}
+        env.update(variables, ELIZA_LLM_THREADS="2")
+        if self.wheel.machine != platform.machine():
+            env["QEMU_LD_PREFIX"] = str(SYSTEM_LIBRARIES[self.wheel.machine])
+        try:
+            return subprocess.run(
+                [str(part) for part in command],
+                env=env,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failure(f"on {cpu}: no end after {SECONDS} s") from None
+
+
+def check_processors(wheel: Wheel, folder: Path) -> None:
+    emulator = Emulator(wheel, folder)
+    tiny = emulator.bundle(tiny_models(Path(sys.executable)) / "tiny-bpe.gguf")
+    smollm2 = emulator.bundle(fetch("smollm2"))
+    problems: list[str] = []
+    for cpu, level in EMULATED[wheel.machine].items():
+        say(f"{cpu}: level {level}, {len(TINY.tokens)} and {len(SMOLLM2.tokens)} tokens")
+        problems += _level(emulator, cpu, level, tiny)
+        problems += _tokens(emulator, cpu, tiny, TINY)
+        problems += _tokens(emulator, cpu, smollm2, SMOLLM2)
+    for cpu in TOO_OLD[wheel.machine]:
+        say(f"{cpu}: an error")
+        done = emulator.run(cpu, tiny, "load")
+        if done.returncode != 1 or "this build's lowest CPU level" not in done.stderr:
+            problems.append(f"on {cpu}, which is too old: {_shown(done)}; expected is an error")
+    fail_with(wheel, problems)
+
+
+def _level(emulator: Emulator, cpu: str, level: str, bundle: Path) -> Iterator[str]:
+    """Which level it chooses: it says so where it lists its backends."""
+    done = emulator.run(cpu, bundle, "tokens", 1, 1, ELIZA_LLM_BACKEND="?")
+    found = re.search(r"CPU level (\w+)", done.stderr)
+    if done.returncode != 1 or found is None:
+        yield f"on {cpu}: {_shown(done)}; expected is a list of backends with the CPU level"
+    elif found[1] != level:
+        yield f"on {cpu}: computes with level {found[1]}, expected is {level}"
+
+
+def _tokens(emulator: Emulator, cpu: str, bundle: Path, known: Known) -> Iterator[str]:
+    done = emulator.run(cpu, bundle, "tokens", known.prompt, len(known.tokens))
+    if done.returncode != 0:
+        yield f"on {cpu}, with {bundle.name}: {_shown(done)}"
+        return
+    tokens = tuple(json.loads(done.stdout)["tokens"])
+    if tokens != known.tokens:
+        yield f"on {cpu}, with {bundle.name}: the tokens are {tokens}, not {known.tokens}"
+
+
+def _shown(done: subprocess.CompletedProcess[str]) -> str:
+    # qemu ends as the program under it would: by signal 4 for an illegal instruction.
+    signal = {-4: "illegal instruction", 132: "illegal instruction"}.get(done.returncode)
+    said = (done.stderr or done.stdout).strip()[-500:]
+    return f"{signal or f'exit status {done.returncode}'}: {said}"
+
+
+def _emulator(machine: str) -> str:
+    name = f"qemu-{machine}"
+    libraries = None if machine == platform.machine() else SYSTEM_LIBRARIES[machine]
+    if apt.is_usable():
+        if not shutil.which(name):
+            apt.provide("qemu-user")
+        if libraries and not libraries.is_dir():
+            apt.provide(PACKAGES[machine])
+    found = shutil.which(name)
+    if found is None:
+        raise Failure(f"{name} is missing (on Debian: qemu-user)")
+    if libraries and not libraries.is_dir():
+        raise Failure(f"{libraries} is missing (on Debian: {PACKAGES[machine]})")
+    return found
+
+
+def _driver(machine: str) -> Path:
+    """tests/tools/abi_decode.c, compiled for that processor and the oldest glibc."""
+    header = CHECKOUT / "cpp" / "include"
+    contents = [path.read_text() for path in (SOURCE, header / "eliza-inference-ffi.h")]
+    compile_ = [compiler(TARGETS[machine]), "-O2", "-I", header, SOURCE, "-lpthread", "-ldl"]
+
+    def make(entry: Path) -> None:
+        run([*compile_, "-o", entry / SOURCE.stem], "zig cc")
+
+    entry = cache.root() / "programs" / f"{SOURCE.stem}-{cache.key(*compile_, *contents)}"
+    return cache.make_once(entry, make) / SOURCE.stem
