@@ -2,8 +2,9 @@
 # the best that processor and operating system offer is chosen when the library is first used
 # (cpp/src/cpu). ELIZA_CPU_LEVELS:
 #   OFF     llama.cpp's own way: with GGML_NATIVE, its default, for the machine that builds
-#   ON      every level of the target's architecture
-#   a list  those of its levels, such as "sse42;avx2"
+#   ON      every level of the target's architecture; on Windows and macOS the one of
+#           eliza_cpu_only_*
+#   a list  those of its levels, such as "sse42;avx2"; on Windows and macOS only one
 #
 # llama.cpp reaches its CPU kernels through one function, ggml_backend_cpu_reg(). A level is one
 # object file: the sources of llama.cpp's own target ggml-cpu, amended ones included, compiled with
@@ -11,7 +12,8 @@
 # else is seen from outside: not even the C++ templates, of which the linker would otherwise keep one
 # copy for all levels, with instructions that an older processor has not. A level's code has a section
 # of its own, .text_NAME, also in the stripped library: so `scripts/wheel-check` can tell whose
-# instructions it sees.
+# instructions it sees. Where object files are not ELF, cmake/separate_level.py gives the level's objects
+# symbols of their own instead, to the same effect.
 set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
 
 # The folder `cpu-levels` of another build of this tree, by a compiler that makes faster kernels: its
@@ -32,11 +34,20 @@ set(eliza_cpu_names_aarch64 armv8 dotprod i8mm)
 set(eliza_cpu_flags_armv8 -march=armv8-a)
 set(eliza_cpu_flags_dotprod -march=armv8.2-a+dotprod+fp16)
 set(eliza_cpu_flags_i8mm -march=armv8.2-a+dotprod+fp16+i8mm)
+# Every Mac that runs macOS 11 but one of 2013, and nearly every PC that runs Windows 10; and every
+# Mac with Apple's processors.
+set(eliza_cpu_only_x86_64 avx2)
+set(eliza_cpu_only_aarch64 dotprod)
 if(CMAKE_C_COMPILER_ID MATCHES "Clang")
   # Older versions of clang leave features of -march out of what the preprocessor tells.
   set(eliza_cpu_flags_armv8 -mcpu=generic)
   set(eliza_cpu_flags_dotprod -mcpu=generic+dotprod+fullfp16)
   set(eliza_cpu_flags_i8mm -mcpu=generic+dotprod+fullfp16+i8mm)
+endif()
+
+set(eliza_objects_are_elf FALSE)
+if(UNIX AND NOT APPLE)
+  set(eliza_objects_are_elf TRUE)
 endif()
 
 # Sets `eliza_cpu_levels`, the names of the levels to build; empty for a native build.
@@ -45,18 +56,25 @@ function(eliza_choose_cpu_levels)
   if(NOT ELIZA_CPU_LEVELS)
     return()
   endif()
-  if(NOT UNIX OR APPLE OR NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
-    message(FATAL_ERROR "ELIZA_CPU_LEVELS needs ELF object files and gcc or clang")
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS needs gcc or clang")
   endif()
-  string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" architecture)
+  set(architecture "${CMAKE_SYSTEM_PROCESSOR}")
+  if(APPLE AND CMAKE_OSX_ARCHITECTURES)
+    set(architecture "${CMAKE_OSX_ARCHITECTURES}")
+  endif()
+  string(TOLOWER "${architecture}" architecture)
   string(REGEX REPLACE "^amd64$" "x86_64" architecture "${architecture}")
   string(REGEX REPLACE "^arm64$" "aarch64" architecture "${architecture}")
   set(known ${eliza_cpu_names_${architecture}})
   if(NOT known)
-    message(FATAL_ERROR "ELIZA_CPU_LEVELS: no levels are known for '${CMAKE_SYSTEM_PROCESSOR}'")
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS: no levels are known for '${architecture}'")
   endif()
   if(ELIZA_CPU_LEVELS STREQUAL "ON")
     set(eliza_cpu_levels ${known} PARENT_SCOPE)
+    if(NOT eliza_objects_are_elf)
+      set(eliza_cpu_levels ${eliza_cpu_only_${architecture}} PARENT_SCOPE)
+    endif()
     return()
   endif()
   foreach(wanted IN LISTS ELIZA_CPU_LEVELS)
@@ -65,6 +83,11 @@ function(eliza_choose_cpu_levels)
         "${known}")
     endif()
   endforeach()
+  list(LENGTH ELIZA_CPU_LEVELS wanted)
+  if(wanted GREATER 1 AND NOT eliza_objects_are_elf)
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS: a library for ${CMAKE_SYSTEM_NAME} has one level; name one "
+      "of ${ELIZA_CPU_LEVELS}, or say ON for ${eliza_cpu_only_${architecture}}")
+  endif()
   set(ordered "")
   foreach(name IN LISTS known)
     if(name IN_LIST ELIZA_CPU_LEVELS)
@@ -77,7 +100,9 @@ endfunction()
 # Puts each of `eliza_cpu_levels` into `target`, a library of this project, and lets ggml use that
 # instead of ggml-cpu. Adds to `eliza_compiler` which one made them, where it was another.
 function(eliza_add_cpu_levels target)
-  if(ELIZA_CPU_LEVELS_DIR)
+  if(ELIZA_CPU_LEVELS_DIR AND NOT eliza_objects_are_elf)
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS_DIR needs ELF object files")
+  elseif(ELIZA_CPU_LEVELS_DIR)
     set(compiler ${ELIZA_CPU_LEVELS_DIR}/compiler.txt)
     if(NOT EXISTS ${compiler})
       message(FATAL_ERROR "ELIZA_CPU_LEVELS_DIR: nothing was built in '${ELIZA_CPU_LEVELS_DIR}'")
@@ -117,7 +142,6 @@ endfunction()
 # Compiles the sources of target ggml-cpu once for each of `eliza_cpu_levels`; sets `levels` to the
 # object files.
 function(eliza_compile_cpu_levels)
-  find_program(ELIZA_OBJCOPY NAMES ${CMAKE_OBJCOPY} objcopy llvm-objcopy REQUIRED)
   get_target_property(folder ggml-cpu SOURCE_DIR)
   get_target_property(listed ggml-cpu SOURCES)
   set(sources "")
@@ -140,7 +164,7 @@ function(eliza_compile_cpu_levels)
   foreach(name IN LISTS eliza_cpu_levels)
     set(objects eliza_cpu_objects_${name})
     add_library(${objects} OBJECT ${sources})
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND eliza_objects_are_elf)
       target_sources(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src/cpu/level_runtime.cpp)
       # From C++20 on, libstdc++'s headers leave no member of std::string to its library.
       set_target_properties(${objects} PROPERTIES CXX_STANDARD 20)
@@ -154,22 +178,52 @@ function(eliza_compile_cpu_levels)
       ${eliza_cpu_flags_${name}})
     set_target_properties(${objects} PROPERTIES C_STANDARD 11)
 
-    set(level ${PROJECT_BINARY_DIR}/cpu-levels/${name}.o)
-    set(script ${PROJECT_BINARY_DIR}/cpu-levels/${name}.ld)
-    file(CONFIGURE OUTPUT ${script} CONTENT "SECTIONS { .text_${name} : { *(.text .text.*) } }\n")
-    add_custom_command(OUTPUT ${level}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cpu-levels
-      COMMAND ${CMAKE_LINKER} -r --force-group-allocation -T ${script} -o ${level}
-        $<TARGET_OBJECTS:${objects}>
-      # Two steps: GNU's and LLVM's do them in different orders.
-      COMMAND ${ELIZA_OBJCOPY} --redefine-sym ggml_backend_cpu_reg=eliza_cpu_reg_${name} ${level}
-      COMMAND ${ELIZA_OBJCOPY} --keep-global-symbol=eliza_cpu_reg_${name} ${level}
-      DEPENDS ${objects} $<TARGET_OBJECTS:${objects}> ${script}
-      COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
+    if(eliza_objects_are_elf)
+      eliza_join_level(${name} ${objects})
+    else()
+      eliza_separate_level(${name} ${objects} "${sources}")
+    endif()
     set_source_files_properties(${level} PROPERTIES GENERATED TRUE)
     list(APPEND levels ${level})
   endforeach()
   add_custom_target(eliza_cpu_level_objects DEPENDS ${levels})
   file(WRITE ${PROJECT_BINARY_DIR}/cpu-levels/compiler.txt "${eliza_compiler}")
   set(levels ${levels} PARENT_SCOPE)
+endfunction()
+
+# One object file of a level's, with one symbol, where objects are ELF; sets `level` to it.
+function(eliza_join_level name objects)
+  find_program(ELIZA_OBJCOPY NAMES ${CMAKE_OBJCOPY} objcopy llvm-objcopy REQUIRED)
+  set(level ${PROJECT_BINARY_DIR}/cpu-levels/${name}.o)
+  set(script ${PROJECT_BINARY_DIR}/cpu-levels/${name}.ld)
+  file(CONFIGURE OUTPUT ${script} CONTENT "SECTIONS { .text_${name} : { *(.text .text.*) } }\n")
+  add_custom_command(OUTPUT ${level}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cpu-levels
+    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -T ${script} -o ${level}
+      $<TARGET_OBJECTS:${objects}>
+    # Two steps: GNU's and LLVM's do them in different orders.
+    COMMAND ${ELIZA_OBJCOPY} --redefine-sym ggml_backend_cpu_reg=eliza_cpu_reg_${name} ${level}
+    COMMAND ${ELIZA_OBJCOPY} --keep-global-symbol=eliza_cpu_reg_${name} ${level}
+    DEPENDS ${objects} $<TARGET_OBJECTS:${objects}> ${script}
+    COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
+  set(level ${level} PARENT_SCOPE)
+endfunction()
+
+# Copies of a level's object files, with symbols of their own; sets `level` to them.
+function(eliza_separate_level name objects sources)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(separate ${PROJECT_SOURCE_DIR}/cmake/separate_level.py)
+  set(folder ${PROJECT_BINARY_DIR}/cpu-levels)
+  list(FILTER sources INCLUDE REGEX "\\.(c|cpp)$")  # without headers, which are sources too
+  set(level "")
+  foreach(source IN LISTS sources)
+    list(LENGTH level number)
+    list(APPEND level ${folder}/${name}-${number}.o)
+  endforeach()
+  add_custom_command(OUTPUT ${level}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
+    COMMAND ${Python3_EXECUTABLE} ${separate} ${name} ${folder}/${name} $<TARGET_OBJECTS:${objects}>
+    DEPENDS ${separate} ${objects} $<TARGET_OBJECTS:${objects}>
+    COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
+  set(level ${level} PARENT_SCOPE)
 endfunction()

@@ -59,6 +59,22 @@ foreach(off IN ITEMS LLAMA_CURL LLAMA_OPENSSL LLAMA_SUBPROCESS LLAMA_BUILD_SERVE
   # OpenMP gains nothing here and its runtime clashes with the copies of numpy and PyTorch.
   set(${off} OFF CACHE BOOL "" FORCE)
 endforeach()
+if(APPLE)
+  # Metal where the chip has it, its shaders inside the library; it needs Apple's SDK, which cross
+  # compilers have not. Accelerate would compute some batches otherwise than single tokens.
+  set(eliza_metal OFF)
+  set(architecture "${CMAKE_OSX_ARCHITECTURES}")
+  if(NOT architecture)
+    set(architecture "${CMAKE_SYSTEM_PROCESSOR}")
+  endif()
+  if(architecture STREQUAL "arm64" AND NOT CMAKE_CROSSCOMPILING)
+    set(eliza_metal ON)
+  endif()
+  set(GGML_METAL ${eliza_metal} CACHE BOOL "ggml: use Metal")
+  set(GGML_METAL_EMBED_LIBRARY ON CACHE BOOL "ggml: embed Metal library")
+  set(GGML_ACCELERATE OFF CACHE BOOL "ggml: enable Accelerate framework")
+  set(GGML_BLAS OFF CACHE BOOL "ggml: use BLAS")
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   # The prefix map keeps the build machine's folders out of the library, where assertions name files.
   add_compile_options(-ffunction-sections -fdata-sections
@@ -206,7 +222,12 @@ eliza_amend_source(llama ${eliza_llama_source}/src/llama-kv-cache.cpp llama-kv-c
   "            ggml_backend_buffer_clear(buf.get(), 0);"
   "            void eliza_zero_on_demand(ggml_backend_buffer_t);
             eliza_zero_on_demand(buf.get());")
-target_sources(llama PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src/llama/zero_on_demand.cpp)
+if(CMAKE_SYSTEM_NAME MATCHES "^(Linux|Android)$")
+  set(eliza_zero zero_on_demand_linux)
+else()
+  set(eliza_zero zero_on_demand_other)
+endif()
+target_sources(llama PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src/llama/${eliza_zero}.cpp)
 
 # ggml's assertions become C++ exceptions (llama/runtime.cpp); its C frames must let them pass.
 if(CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
@@ -220,7 +241,7 @@ endif()
 # Which level of CPU kernels computes, and the levels, where there are any.
 add_library(eliza_cpu STATIC cpp/src/cpu/features.cpp cpp/src/cpu/level.cpp)
 target_include_directories(eliza_cpu PUBLIC cpp/src)
-target_link_libraries(eliza_cpu PRIVATE eliza_flags)
+target_link_libraries(eliza_cpu PRIVATE eliza_flags PUBLIC eliza_platform)
 if(eliza_cpu_levels)
   eliza_add_cpu_levels(eliza_cpu)
 endif()

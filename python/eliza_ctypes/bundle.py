@@ -24,6 +24,8 @@ MANIFEST = "eliza-1.manifest.json"
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf")
 # What a file system answers that has no hard links, or none to where the file is.
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
+if os.name == "nt":
+    _NO_HARD_LINK.add(errno.EINVAL)  # FAT
 
 
 def make_bundle(gguf: Path, directory: Path, copy: bool = False) -> Path:
@@ -151,10 +153,11 @@ def bundle_for(path: Path) -> Iterator[Path]:
         text = Path(directory) / "text"
         text.mkdir()
         for part in model_parts(path):
-            try:
-                (text / part.name).symlink_to(part.resolve())
-            except OSError:  # Windows keeps symbolic links for administrators
-                os.link(part.resolve(), text / part.name)
+            link = text / part.name
+            with contextlib.suppress(OSError):  # Windows keeps them for administrators
+                link.symlink_to(part.resolve())
+            if not link.exists():  # Wine makes none and says nothing
+                _place(part, link, copy=False)
         yield Path(directory)
 
 
@@ -277,7 +280,7 @@ def _write_atomically(path: Path, content: str) -> None:
 
 def _inside(bundle: Path, entry: str) -> Path:
     relative = Path(os.path.normpath(entry))
-    if not entry or relative.is_absolute() or relative.parts[:1] == ("..",):
+    if not entry or relative.anchor or relative.parts[:1] == ("..",):
         raise BundleInvalid.because(f"{MANIFEST}: path {entry!r} leaves the bundle")
     return bundle / relative
 

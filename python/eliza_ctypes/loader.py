@@ -39,6 +39,8 @@ _PACKAGED = [os.path.join(os.path.abspath(folder), "lib", _FILE_NAME) for folder
 PACKAGED_LIBRARY = next((file for file in _PACKAGED if os.path.exists(file)), _PACKAGED[0])
 
 _ELF_MACHINES = {3: "x86", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+# The last one is of a file for several machines.
+_MACH_O = {b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe"}
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64", "i686": "x86", "armv7l": "arm"}
 
 
@@ -159,9 +161,19 @@ def _foreign(path: str) -> str | None:
         number = int.from_bytes(header[18:20], order)  # type: ignore[arg-type]
         machine = _ELF_MACHINES.get(number, f"machine {number}")
         here = platform.machine().lower()
-        if machine != _SAME_MACHINE.get(here, here):
+        if sys.platform.startswith("linux") and machine != _SAME_MACHINE.get(here, here):
             return f"was built for {machine}, and this machine is {here}"
-    elif header[:4] != b"\x7fELF" and sys.platform.startswith("linux"):
-        kind = "a Windows file" if header[:2] == b"MZ" else f"starts with {bytes(header[:8])!r}"
-        return f"is not a shared library of this platform ({kind})"
+    kind = _kind(header)
+    if kind != {"win32": "Windows", "darwin": "macOS"}.get(sys.platform, "ELF"):
+        what = f"a {kind} file" if kind else f"starts with {bytes(header[:8])!r}"
+        return f"is not a shared library of this platform ({what})"
     return None
+
+
+def _kind(header: bytes) -> str | None:
+    """Whose format the file has that begins so."""
+    if header[:4] == b"\x7fELF":
+        return "ELF"
+    if header[:2] == b"MZ":
+        return "Windows"
+    return "macOS" if header[:4] in _MACH_O else None

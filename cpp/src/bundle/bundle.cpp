@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "platform/paths.h"
 #include "support/environment.h"
 #include "support/error.h"
 
@@ -19,7 +20,7 @@ constexpr char manifest_name[] = "eliza-1.manifest.json";
 }
 
 bool is_projector(const fs::path& file) {
-  return file.filename().u8string().rfind("mmproj", 0) == 0;
+  return platform::utf8_of(file.filename()).rfind("mmproj", 0) == 0;
 }
 
 // "name-00002-of-00003.gguf": the name with its dash, the part's number, the number of parts.
@@ -29,7 +30,7 @@ const std::regex& split_pattern() {
 }
 
 bool is_later_part(const fs::path& file) {
-  const std::string name = file.filename().u8string();
+  const std::string name = platform::utf8_of(file.filename());
   std::smatch match;
   return std::regex_match(name, match, split_pattern()) && std::stoi(match[2].str()) != 1;
 }
@@ -39,7 +40,7 @@ bool is_later_part(const fs::path& file) {
 void require_readable_file(const fs::path& file, const std::string& what) {
   std::error_code problem;
   const auto status = fs::status(file, problem);
-  const std::string name = what + " " + quoted(file.u8string());
+  const std::string name = what + " " + quoted(platform::utf8_of(file));
   if (!fs::exists(status)) invalid(name + " does not exist");
   if (!fs::is_regular_file(status)) invalid(name + " is not a file");
   if (!std::ifstream(file, std::ios::binary)) invalid(name + " cannot be read");
@@ -55,7 +56,7 @@ std::vector<fs::path> text_models(const std::string& bundle_dir) {
 
 // All files of the model whose first one is `model`.
 std::vector<fs::path> parts_of(const fs::path& model) {
-  const std::string name = model.filename().u8string();
+  const std::string name = platform::utf8_of(model.filename());
   std::smatch match;
   if (!std::regex_match(name, match, split_pattern())) return {model};
   std::vector<fs::path> parts = {model};
@@ -64,16 +65,15 @@ std::vector<fs::path> parts_of(const fs::path& model) {
     std::string number = std::to_string(part);
     number.insert(0, 5 - number.size(), '0');
     parts.push_back(model.parent_path() /
-                    bundle_path(match[1].str() + number + "-of-" + match[3].str() + ".gguf"));
+                    platform::path_of(match[1].str() + number + "-of-" + match[3].str() + ".gguf"));
   }
   return parts;
 }
 
 // A manifest path as a file of the bundle; throws when it points outside.
 fs::path resolve_inside(const fs::path& bundle, const std::string& entry) {
-  const fs::path relative = bundle_path(entry).lexically_normal();
-  if (entry.empty() || relative.is_absolute() || relative.has_root_name() ||
-      *relative.begin() == "..") {
+  const fs::path relative = platform::path_of(entry).lexically_normal();
+  if (entry.empty() || relative.has_root_path() || *relative.begin() == "..") {
     invalid(std::string(manifest_name) + ": path " + quoted(entry) + " leaves the bundle");
   }
   return bundle / relative;
@@ -88,7 +88,7 @@ std::optional<fs::path> text_model_of_manifest(const fs::path& bundle) {
   std::ifstream file(manifest, std::ios::binary);
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   const auto refuse = [&](const std::string& what) {
-    invalid(quoted(manifest.u8string()) + ": " + what);
+    invalid(quoted(platform::utf8_of(manifest)) + ": " + what);
   };
   if (json.is_discarded()) refuse("is not JSON");
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object() ||
@@ -116,16 +116,14 @@ std::optional<fs::path> text_model_of_manifest(const fs::path& bundle) {
 
 std::string names_of(const std::vector<fs::path>& files) {
   std::vector<std::string> names;
-  for (const auto& file : files) names.push_back(file.filename().u8string());
+  for (const auto& file : files) names.push_back(platform::utf8_of(file.filename()));
   return joined(names);
 }
 
 }  // namespace
 
-fs::path bundle_path(const std::string& utf8) { return fs::u8path(utf8); }
-
 void check_bundle(const std::string& bundle_dir) {
-  const fs::path bundle = bundle_path(bundle_dir);
+  const fs::path bundle = platform::path_of(bundle_dir);
   std::error_code problem;
   const auto status = fs::status(bundle, problem);
   if (!fs::exists(status)) {
@@ -143,7 +141,7 @@ void check_bundle(const std::string& bundle_dir) {
 
 fs::path find_text_model(const std::string& bundle_dir) {
   check_bundle(bundle_dir);
-  const fs::path bundle = bundle_path(bundle_dir);
+  const fs::path bundle = platform::path_of(bundle_dir);
   const auto models = text_models(bundle_dir);
   if (models.empty()) {
     invalid("bundle " + quoted(bundle_dir) + " has no text model: no text/*.gguf file");
@@ -189,7 +187,7 @@ std::vector<fs::path> text_entries(const std::string& bundle_dir,
                                    const std::string& extension) noexcept {
   std::vector<fs::path> entries;
   try {
-    for (const auto& entry : fs::directory_iterator(bundle_path(bundle_dir) / "text")) {
+    for (const auto& entry : fs::directory_iterator(platform::path_of(bundle_dir) / "text")) {
       if (entry.path().extension() == extension) entries.push_back(entry.path());
     }
     std::sort(entries.begin(), entries.end());

@@ -9,9 +9,6 @@ namespace eliza {
 
 // A bundle is a directory; its text artifacts lie under `text/`. Nothing here reads a model.
 
-// The UTF-8 path of the C API as a filesystem path.
-std::filesystem::path bundle_path(const std::string& utf8);
-
 // Throws Error(ELIZA_ERR_BUNDLE_INVALID) unless `bundle_dir` is a readable directory with a `text/`
 // directory in it.
 void check_bundle(const std::string& bundle_dir);

@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
+#include <TargetConditionals.h>
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -127,6 +128,9 @@ Features features_of_this_machine() {
   return features_of(read_registers());
 #elif defined(__aarch64__) && defined(__APPLE__)
   Features features = asimd;
+#if TARGET_OS_OSX
+  features |= dotprod | fp16;  // every Mac with such a processor, whose macOS 11 has no such names
+#endif
   if (offers("hw.optional.arm.FEAT_DotProd")) features |= dotprod;
   if (offers("hw.optional.arm.FEAT_FP16")) features |= fp16;
   if (offers("hw.optional.arm.FEAT_I8MM")) features |= i8mm;

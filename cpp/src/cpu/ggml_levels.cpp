@@ -10,7 +10,9 @@
 #include "cpu/level.h"
 #include "cpu_levels_built.h"  // written by cmake/CpuLevels.cmake
 
-#if defined(__SSE3__) || defined(__ARM_FEATURE_DOTPROD)
+// What every Mac has does not count there.
+#if defined(__AVX__) || \
+    (!defined(__APPLE__) && (defined(__SSE3__) || defined(__ARM_FEATURE_DOTPROD)))
 #error \
     "Outside the levels the library must run on every processor: build it without -march or -mcpu"
 #endif

@@ -1,8 +1,9 @@
 #include "cpu/level.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <mutex>
+
+#include "platform/environment_variable.h"
 
 // Written by cmake/CpuLevels.cmake: names and spaces.
 #ifndef ELIZA_CPU_LEVEL_NAMES
@@ -98,8 +99,7 @@ Choice active_level() {
   static const Level* active = nullptr;
   const std::lock_guard<std::mutex> lock(mutex);
 
-  const char* const value = std::getenv(variable);
-  const std::string forced = value != nullptr ? value : "";
+  const std::string forced = platform::environment_variable(variable).value_or("");
   if (built_levels().empty()) {
     if (forced.empty()) return {};
     return {nullptr, variable_is(forced) +

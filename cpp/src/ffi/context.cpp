@@ -8,6 +8,7 @@
 #include "llama/log_capture.h"
 #include "llama/runtime.h"
 #include "llama/vocabulary.h"
+#include "platform/paths.h"
 
 using eliza::Error;
 using eliza::quoted;
@@ -41,7 +42,7 @@ std::shared_ptr<const Tokenizer> TokenizerSlot::acquire(const std::string& bundl
   const auto written = std::filesystem::last_write_time(*file, problem);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!tokenizer_ || path_ != *file || written_ != written) {
-    tokenizer_ = llama::load_vocabulary(file->string());
+    tokenizer_ = llama::load_vocabulary(platform::utf8_of(*file));
     path_ = *file;
     written_ = written;
   }

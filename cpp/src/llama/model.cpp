@@ -11,6 +11,7 @@
 
 #include "bundle/bundle.h"
 #include "llama/runtime.h"
+#include "platform/paths.h"
 #include "support/environment.h"
 
 namespace eliza::llama {
@@ -70,7 +71,7 @@ Model::Model(const std::string& path, int32_t n_gpu_layers, Use use)
       vocabulary_.emplace(vocabulary);
       vocabulary_->check_usable();
       try_decoding();
-      fingerprint_ = fingerprint_of(path);
+      fingerprint_ = fingerprint_of(platform::path_of(path));
     });
   } catch (const Error& problem) {
     if (model_ != nullptr) llama_model_free(model_);
@@ -160,25 +161,27 @@ void ModelSlot::evict() {
 
 std::shared_ptr<const Model> ModelSlot::load(int32_t n_gpu_layers) {
   if (!model_) {
-    model_ = std::make_shared<const Model>(find_text_model(bundle_dir_).string(), n_gpu_layers);
+    model_ = std::make_shared<const Model>(platform::utf8_of(find_text_model(bundle_dir_)),
+                                           n_gpu_layers);
   }
   return model_;
 }
 
 std::shared_ptr<const Model> DrafterSlot::acquire(const std::string& path,
                                                   const std::shared_ptr<const Model>& target) {
-  const auto file = bundle_path(path);
+  const auto file = platform::path_of(path);
   std::error_code problem;
-  if (std::filesystem::equivalent(file, target->path(), problem)) return target;
+  if (std::filesystem::equivalent(file, platform::path_of(target->path()), problem)) return target;
   const auto written = std::filesystem::last_write_time(file, problem);
   const std::lock_guard<std::mutex> lock(mutex_);
   const int32_t gpu_layers = target->gpu_layers();
-  const bool same = model_ && model_->path() == file.string() && written_ == written &&
+  const bool same = model_ && model_->path() == platform::utf8_of(file) && written_ == written &&
                     model_->gpu_layers() == gpu_layers;
   if (!same) {
     model_.reset();
     try {
-      model_ = std::make_shared<const Model>(file.string(), gpu_layers, Model::Use::drafting);
+      model_ =
+          std::make_shared<const Model>(platform::utf8_of(file), gpu_layers, Model::Use::drafting);
     } catch (const Error& reason) {
       throw Error(ELIZA_ERR_INVALID_ARG, std::string("mtp_drafter_path: ") + reason.what());
     }

@@ -20,7 +20,7 @@ class Model {
  public:
   enum class Use { text, drafting };
 
-  // Loads the GGUF at `path` (filesystem encoding) with `n_gpu_layers` layers offloaded (< 0: all).
+  // Loads the GGUF at `path` (UTF-8) with `n_gpu_layers` layers offloaded (< 0: all).
   // Throws Error(ELIZA_ERR_BUNDLE_INVALID) with llama.cpp's reason; so is a draft head for text.
   Model(const std::string& path, int32_t n_gpu_layers, Use use = Use::text);
   ~Model();

@@ -9,20 +9,25 @@
 #ifndef ELIZA_LLAMA_POLITE_SPINNING_H
 #define ELIZA_LLAMA_POLITE_SPINNING_H
 
-#if !defined(_WIN32)
+#if defined(_WIN32)
+/* As windows.h has it, which ggml-cpu.c includes later, with settings of its own. */
+__declspec(dllimport) int __stdcall SwitchToThread(void);
+#define ELIZA_YIELD SwitchToThread
+#else
 #include <sched.h>
+#define ELIZA_YIELD sched_yield
+#endif
 
 static inline void ggml_thread_cpu_relax_once(void);
 
 static inline void eliza_cpu_relax(void) {
   static _Thread_local unsigned rounds;
   ggml_thread_cpu_relax_once();
-  if (++rounds % 256 == 0) sched_yield();
+  if (++rounds % 256 == 0) ELIZA_YIELD();
 }
 
 #define ggml_thread_cpu_relax(argument) ELIZA_CPU_RELAX_##argument
 #define ELIZA_CPU_RELAX_void ggml_thread_cpu_relax_once(void)
 #define ELIZA_CPU_RELAX_ eliza_cpu_relax()
-#endif
 
 #endif

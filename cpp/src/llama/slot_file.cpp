@@ -8,15 +8,8 @@
 #include <filesystem>
 #include <memory>
 
-#ifdef _WIN32
-#include <io.h>
-#include <process.h>
-#else
-#include <fcntl.h>
-#include <unistd.h>
-#endif
-
-#include "bundle/bundle.h"
+#include "platform/files.h"
+#include "platform/paths.h"
 #include "support/error.h"
 
 namespace eliza::llama {
@@ -59,14 +52,6 @@ struct FileCloser {
 };
 using File = std::unique_ptr<std::FILE, FileCloser>;
 
-File open_file(const fs::path& path, const char* mode) {
-#ifdef _WIN32
-  return File(_wfopen(path.c_str(), *mode == 'r' ? L"rb" : L"wbx"));
-#else
-  return File(std::fopen(path.c_str(), mode));
-#endif
-}
-
 // Removes a file that did not become the slot.
 class TemporaryFile {
  public:
@@ -102,7 +87,7 @@ uint64_t checksum_of(const Header& header, const Slot& slot) {
 fs::path target_of(const std::string& filename) {
   constexpr int most_links = 40;
   std::error_code problem;
-  fs::path target = bundle_path(filename);
+  fs::path target = platform::path_of(filename);
   for (int links = 0; fs::is_symlink(fs::symlink_status(target, problem)); ++links) {
     if (links == most_links) refuse(filename, "cannot be written: it links to itself");
     target = target.parent_path() / fs::read_symlink(target, problem);
@@ -120,34 +105,6 @@ fs::path target_of(const std::string& filename) {
     refuse(filename, "cannot be written: its folder does not exist");
   }
   return target;
-}
-
-int write_through(std::FILE* file) {
-#ifdef _WIN32
-  return std::fflush(file) == 0 ? _commit(_fileno(file)) : -1;
-#else
-  return std::fflush(file) == 0 ? fsync(fileno(file)) : -1;
-#endif
-}
-
-// The rename itself must survive a crash too. Not every file system can; the file is whole anyway.
-void write_folder_through(const fs::path& folder) {
-#ifndef _WIN32
-  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  ::close(descriptor);
-#else
-  (void)folder;
-#endif
-}
-
-int process_id() {
-#ifdef _WIN32
-  return _getpid();
-#else
-  return getpid();
-#endif
 }
 
 template <typename T>
@@ -202,35 +159,34 @@ void write_slot(const std::string& filename, const SlotIdentity& identity, const
   };
   // A name of its own: the target's may be as long as names can be.
   const fs::path beside =
-      target.parent_path() / (".eliza-slot-" + std::to_string(process_id()) + "-" +
+      target.parent_path() / (".eliza-slot-" + std::to_string(platform::process_id()) + "-" +
                               std::to_string(reinterpret_cast<uintptr_t>(&header)) + ".tmp");
   errno = 0;
-  File file = open_file(beside, "wbx");
+  File file(platform::create_file(beside));
   if (!file) failed(errno);
   TemporaryFile temporary(beside);
   const bool written = write_all(file.get(), &header, 1) &&
                        write_all(file.get(), sequence.data(), sequence.size()) &&
                        write_all(file.get(), state.logits.data(), state.logits.size()) &&
                        write_all(file.get(), state.cache.data(), state.cache.size()) &&
-                       write_through(file.get()) == 0;
+                       platform::write_through(file.get());
   if (!written) failed(errno);
   if (std::fclose(file.release()) != 0) failed(errno);
-  std::error_code problem;
-  fs::rename(beside, target, problem);
+  const std::error_code problem = platform::replace_file(beside, target);
   if (problem) refuse(filename, "cannot be written: " + problem.message());
   temporary.release();
-  write_folder_through(target.parent_path());
+  platform::write_folder_through(target.parent_path());
 }
 
 Slot read_slot(const std::string& filename, const SlotIdentity& identity) {
-  const fs::path path = bundle_path(filename);
+  const fs::path path = platform::path_of(filename);
   std::error_code problem;
   const auto status = fs::status(path, problem);
   if (!fs::exists(status)) refuse(filename, "does not exist");
   // Before it is opened: opening a pipe would wait for a writer.
   if (!fs::is_regular_file(status)) refuse(filename, "is not a file");
   errno = 0;
-  const File file = open_file(path, "rb");
+  const File file(platform::open_file(path));
   if (!file) refuse(filename, "cannot be read: " + reason_of(errno));
 
   Header header{};

@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "bundle/bundle.h"
 #include "llama/log_capture.h"
 #include "llama/model.h"
+#include "platform/paths.h"
 #include "support/environment.h"
 #include "support/error.h"
 
@@ -44,7 +44,7 @@ ggml_type cache_type(const char* field, const char* name) {
 
 void check_drafter(const char* path) {
   std::error_code problem;
-  if (path != nullptr && !std::filesystem::is_regular_file(bundle_path(path), problem)) {
+  if (path != nullptr && !std::filesystem::is_regular_file(platform::path_of(path), problem)) {
     refuse_field("mtp_drafter_path", quoted(path), "an existing model file");
   }
 }

@@ -45,7 +45,7 @@ class Vocabulary final : public Tokenizer {
   std::vector<int32_t> thinking_;
 };
 
-// The vocabulary of the GGUF at `path` (filesystem encoding), whose weights are not read. Besides
+// The vocabulary of the GGUF at `path` (UTF-8), whose weights are not read. Besides
 // what llama.cpp reads of it, its key `eliza.stop_sequences` counts: an int32 array, the sequences
 // one behind the other, each followed by -1. Throws Error(ELIZA_ERR_BUNDLE_INVALID).
 std::shared_ptr<const Tokenizer> load_vocabulary(const std::string& path);

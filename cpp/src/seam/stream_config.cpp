@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <thread>
 
-#ifdef __linux__
-#include <sched.h>
-#endif
-
+#include "platform/processors.h"
 #include "support/environment.h"
 #include "support/error.h"
 
@@ -42,14 +38,6 @@ void require_key(const char* field, const char* value) {
       refuse_field(field, quoted(key), "a text without control characters");
     }
   }
-}
-
-int32_t usable_processors() {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 void require_finite(const char* field, float value) {
@@ -99,7 +87,7 @@ int32_t wanted_context() {
 int32_t wanted_threads() {
   constexpr int32_t most = 512;
   const auto wanted = environment_integer("ELIZA_LLM_THREADS", 1, most);
-  return wanted ? static_cast<int32_t>(*wanted) : usable_processors();
+  return wanted ? static_cast<int32_t>(*wanted) : platform::usable_processors();
 }
 
 void refuse_field(const std::string& field, const std::string& value, const std::string& expected) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
+#include "platform/environment_variable.h"
 #include "support/error.h"
 
 namespace eliza {
@@ -20,9 +20,9 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 }  // namespace
 
 std::optional<std::string> environment_string(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return std::string(value);
+  auto value = platform::environment_variable(name);
+  if (value && value->empty()) return std::nullopt;
+  return value;
 }
 
 std::optional<int64_t> environment_integer(const char* name, int64_t lowest, int64_t highest) {

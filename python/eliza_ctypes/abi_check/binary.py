@@ -43,6 +43,13 @@ _NETWORK_LIBRARIES = re.compile(
     r"|lib(curl|ssl|nghttp2)\b.*|.*/(CFNetwork|Network)\.framework/.*",
     re.IGNORECASE,
 )
+# Compilers' own libraries, which no Windows has; those of the system lie in two folders of a Mac.
+_NO_SYSTEM_LIBRARIES = {
+    "PE": re.compile(
+        r"lib(gcc_s|stdc\+\+|c\+\+|winpthread|unwind|[gi]?omp)(?!\w).*\.dll", re.IGNORECASE
+    ),
+    "Mach-O": re.compile(r"(?!/usr/lib/|/System/Library/).*"),
+}
 # What loaders say where the library itself is not to blame.
 _OTHERS_MISSING = re.compile(r"Library not loaded|one of its dependencies|image not found")
 
@@ -73,7 +80,7 @@ def check_library(path: str | os.PathLike[str], table: Table) -> Report:
     images = [image for image in images if not _is_another(image, table)]
     if not images:
         return report
-    report.judged.append(" and ".join(f"{image.machine} {image.format}" for image in images))
+    report.judged.append(" and ".join(map(_described, images)))
     report.judged += [f"{len(table.functions)} exports", "its name", "imports", "size"]
     here = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
     if any((image.format, image.machine) == (_HERE.get(sys.platform), here) for image in images):
@@ -84,6 +91,11 @@ def check_library(path: str | os.PathLike[str], table: Table) -> Report:
             f"{here} {platform.system()}"
         )
     return report
+
+
+def _described(image: Image) -> str:
+    since = f" for {image.oldest_system} and later" if image.oldest_system else ""
+    return f"{image.machine} {image.format}{since}"
 
 
 def _largest(path: str | os.PathLike[str]) -> int:
@@ -125,6 +137,9 @@ def _check_image(image: Image, table: Table, largest: int, report: Report) -> No
         report.problem(f"imports {name}: the library may use no network and start no process")
     for name in filter(_NETWORK_LIBRARIES.fullmatch, image.libraries):
         report.problem(f"needs {name}: the library may use no network")
+    no_system = _NO_SYSTEM_LIBRARIES.get(image.format)
+    for name in filter(no_system.fullmatch, image.libraries) if no_system else ():
+        report.problem(f"needs {name}, which is no part of the system")
     if image.loaded > largest:
         report.problem(f"{image.loaded} bytes are loaded of it, more than {largest}")
 

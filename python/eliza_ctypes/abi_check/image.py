@@ -49,6 +49,8 @@ class Image:
     """Bytes of the file up to the end of what is loaded: what stripping would leave."""
     no_functions: set[str] = field(default_factory=set)
     """Exports that are known to be something else, such as variables."""
+    oldest_system: str | None = None
+    """Such as ``macOS 11.0``; None where the file does not say."""
 
 
 def format_of(head: bytes) -> str | None:
@@ -170,7 +172,18 @@ def _macho_slice(lief: Any, binary: Any, size: int) -> Image:
         imports={_VARIANT.sub("", _without_underscore(each.name)) for each in imports},
         libraries=[name for command, name in libraries if command != commands.ID_DYLIB],
         loaded=loaded,
+        oldest_system=_oldest_macos(lief, binary),
     )
+
+
+def _oldest_macos(lief: Any, binary: Any) -> str | None:
+    if not binary.has_build_version:
+        return None
+    build = binary.build_version
+    if build.platform != lief.MachO.BuildVersion.PLATFORMS.MACOS:
+        return None
+    major, minor = build.minos[:2]
+    return f"macOS {major}.{minor}"
 
 
 def _pe(lief: Any, path: str, head: bytes, size: int) -> list[Image]:

@@ -1,11 +1,11 @@
 #include "backends/litert/litert_engine.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <tuple>
 
+#include "platform/paths.h"
+#include "platform/shared_library.h"
 #include "seam/stream_config.h"
 #include "support/environment.h"
 #include "support/error.h"
@@ -22,20 +22,18 @@ const std::vector<std::string> accelerator_names = {"npu", "gpu", "cpu"};
 constexpr int32_t longest_part = 128;
 constexpr int32_t usual_part = 64;
 
-bool can_load(const char* library) {
-  void* const handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-  if (handle != nullptr) dlclose(handle);
-  return handle != nullptr;
-}
-
 // Asked before the runtime is: it prints where it finds no driver.
 bool host_has_gpu_driver() {
 #ifdef __APPLE__
   return true;
 #else
+#ifdef _WIN32
+  const std::array<const char*, 2> drivers = {"d3d12.dll", "vulkan-1.dll"};
+#else
   const std::array<const char*, 4> drivers = {"libvulkan.so.1", "libvulkan.so", "libOpenCL.so.1",
                                               "libOpenCL.so"};
-  return std::any_of(drivers.begin(), drivers.end(), can_load);
+#endif
+  return std::any_of(drivers.begin(), drivers.end(), platform::has_library);
 #endif
 }
 
@@ -44,7 +42,10 @@ bool host_has_gpu_driver() {
 bool has_dispatch_library(const fs::path& directory) {
   std::error_code problem;
   for (const auto& entry : fs::directory_iterator(directory, problem)) {
-    if (entry.path().filename().u8string().rfind("libLiteRtDispatch", 0) == 0) return true;
+    const std::string name = platform::utf8_of(entry.path().filename());
+    for (const char* beginning : {"libLiteRtDispatch", "LiteRtDispatch"}) {
+      if (name.rfind(beginning, 0) == 0) return true;
+    }
   }
   return false;
 }
@@ -140,8 +141,8 @@ EngineOptions read_engine_options() {
 
 LoadedEngine::LoadedEngine(const Runtime& runtime, const ModelFile& file,
                            const EngineOptions& options)
-    : runtime_(runtime), file_(file), options_(options), path_(file.path.string()) {
-  const std::string what = "LiteRT-LM model " + quoted(file.path.u8string());
+    : runtime_(runtime), file_(file), options_(options), path_(platform::utf8_of(file.path)) {
+  const std::string what = "LiteRT-LM model " + quoted(platform::utf8_of(file.path));
   auto loaded = load_file(runtime_, path_);
   if (runtime_.loaded_file_model_type(loaded.get()) != generative_model) {
     throw Error(ELIZA_ERR_BUNDLE_INVALID, what + " does not generate text");
@@ -199,8 +200,8 @@ Engine* LoadedEngine::create(Accelerator accelerator, const EngineOptions& optio
   runtime_.engine_settings_set_cache_dir(
       settings.get(), options.cache_dir.empty() ? ":nocache" : options.cache_dir.c_str());
   if (accelerator == Accelerator::npu) {
-    runtime_.engine_settings_set_litert_dispatch_lib_dir(settings.get(),
-                                                         runtime_.path.parent_path().c_str());
+    runtime_.engine_settings_set_litert_dispatch_lib_dir(
+        settings.get(), platform::utf8_of(runtime_.path.parent_path()).c_str());
   }
   if (options.speculation) {
     runtime_.engine_settings_set_enable_speculative_decoding(settings.get(), true);

@@ -1,11 +1,11 @@
 #include "backends/litert/litert_runtime.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
+#include "backends/litert/runtime_version.h"
+#include "platform/paths.h"
+#include "platform/shared_library.h"
 #include "support/environment.h"
 #include "support/error.h"
 
@@ -13,16 +13,15 @@ namespace eliza::litert {
 namespace fs = std::filesystem;
 namespace {
 
-#ifdef __APPLE__
+#if defined(_WIN32)
+constexpr char library_name[] = "litert-lm.dll";
+#elif defined(__APPLE__)
 constexpr char library_name[] = "liblitert-lm.dylib";
 #else
 constexpr char library_name[] = "liblitert-lm.so";
 #endif
 
 constexpr char variable[] = "ELIZA_LITERT_LM_LIBRARY";
-
-// The C API has no version; this C++ constant, a std::string_view, is exported beside it.
-constexpr char version_symbol[] = "_ZN6litert2lm17LITERT_LM_VERSIONE";
 
 // Whose signatures are those of litert_runtime.h.
 const std::vector<std::string> known_versions = {"0.18.1"};
@@ -35,15 +34,12 @@ const std::vector<std::string> known_versions = {"0.18.1"};
 // have been given, means something else once the process has changed its working directory.
 const fs::path own_directory = [] {
   static const char inside = 0;
-  Dl_info info = {};
-  std::error_code problem;
-  if (dladdr(&inside, &info) == 0 || info.dli_fname == nullptr) return fs::path();
-  return fs::absolute(info.dli_fname, problem).parent_path();
+  return platform::folder_of(&inside);
 }();
 
 fs::path library_path() {
   if (const auto named = environment_string(variable)) {
-    const fs::path path = fs::u8path(*named);
+    const fs::path path = platform::path_of(*named);
     if (path.is_absolute()) return path;
     refuse(std::string("environment variable ") + variable + " is " + quoted(*named) +
            "; expected an absolute path");
@@ -51,22 +47,10 @@ fs::path library_path() {
   return own_directory / library_name;
 }
 
-struct StringView {
-  const char* data;
-  size_t size;
-};
-
-std::string version_of(void* library) {
-  constexpr size_t longest = 64;
-  const auto* version = static_cast<const StringView*>(dlsym(library, version_symbol));
-  if (version == nullptr || version->data == nullptr || version->size > longest) return "";
-  return {version->data, version->size};
-}
-
 template <typename Function>
 void bind(void* library, const char* name, Function& function) {
   const std::string symbol = std::string("litert_lm_") + name;
-  function = reinterpret_cast<Function>(dlsym(library, symbol.c_str()));
+  function = reinterpret_cast<Function>(platform::address_in(library, symbol.c_str()));
   if (function == nullptr) refuse("it lacks the function " + symbol);
 }
 
@@ -147,16 +131,14 @@ std::string Runtime::last_error() const {
 Runtime open_runtime() {
   const fs::path path = library_path();
   // The loader would wait for a pipe. Android loads libraries that are in no file of their own.
-  std::error_code problem;
-  const auto status = fs::status(path, problem);
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    refuse("no LiteRT-LM runtime: " + quoted(path.u8string()) + " is not a file");
+    refuse("no LiteRT-LM runtime: " + quoted(platform::utf8_of(path)) + " is not a file");
   }
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* reason = dlerror();
-    refuse(std::string("no LiteRT-LM runtime: ") + (reason != nullptr ? reason : path.string()));
-  }
+  std::string reason;
+  void* const library = platform::open_library(path, reason);
+  if (library == nullptr) refuse("no LiteRT-LM runtime: " + reason);
   try {
     const std::string version = version_of(library);
     if (std::find(known_versions.begin(), known_versions.end(), version) == known_versions.end()) {
@@ -167,9 +149,9 @@ Runtime open_runtime() {
     runtime.path = path;
     runtime.set_min_log_level(silent);
     return runtime;
-  } catch (const Error& reason) {
-    refuse("the LiteRT-LM runtime " + quoted(path.u8string()) +
-           " cannot be used: " + reason.what());
+  } catch (const Error& problem) {
+    refuse("the LiteRT-LM runtime " + quoted(platform::utf8_of(path)) +
+           " cannot be used: " + problem.what());
   }
 }
 

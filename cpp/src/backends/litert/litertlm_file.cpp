@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bundle/bundle.h"
+#include "platform/paths.h"
 #include "support/error.h"
 
 namespace eliza::litert {
@@ -310,7 +311,7 @@ ModelFile find_model_file(const std::string& bundle_dir) {
     read_sections(file, model);
   } catch (const std::exception& problem) {
     throw Error(ELIZA_ERR_BUNDLE_INVALID,
-                "LiteRT-LM model " + quoted(path->u8string()) + ": " + problem.what());
+                "LiteRT-LM model " + quoted(platform::utf8_of(*path)) + ": " + problem.what());
   }
   return model;
 }

@@ -1,6 +1,7 @@
 #include "backends/mlx/mlx_backend.h"
 
 #include "bundle/bundle.h"
+#include "platform/paths.h"
 #include "support/error.h"
 
 namespace eliza {
@@ -31,10 +32,11 @@ class MlxBackend final : public LlmBackendFactory {
       }
     }
     std::error_code problem;
-    for (const auto& entry : fs::directory_iterator(bundle_path(bundle_dir) / "text", problem)) {
+    for (const auto& entry :
+         fs::directory_iterator(platform::path_of(bundle_dir) / "text", problem)) {
       if (is_mlx_weights_directory(entry.path())) return true;
     }
-    return is_mlx_weights_directory(bundle_path(bundle_dir) / "text");
+    return is_mlx_weights_directory(platform::path_of(bundle_dir) / "text");
   }
 
   // Above llama.cpp on Apple hardware; below litert-lm, which never meets it on one host.

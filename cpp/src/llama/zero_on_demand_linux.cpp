@@ -1,19 +1,15 @@
 // Stands in for the memset of a new KV cache (see cmake/LlamaCpp.cmake), which touches every page
 // of it: most streams never use most of their context.
 #include <ggml-backend.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
 void eliza_zero_on_demand(ggml_backend_buffer_t buffer);
 
 void eliza_zero_on_demand(ggml_backend_buffer_t buffer) {
-#ifdef __linux__
   // The whole pages of private anonymous memory, which every allocator hands out, read as zero
   // after this. The parts of pages at the ends, and what cannot be treated so, are written.
   if (ggml_backend_buffer_is_host(buffer)) {
@@ -28,6 +24,5 @@ void eliza_zero_on_demand(ggml_backend_buffer_t buffer) {
       return;
     }
   }
-#endif
   ggml_backend_buffer_clear(buffer, 0);
 }
