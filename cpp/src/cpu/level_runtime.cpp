@@ -1,7 +1,7 @@
-// Part of every CPU level that gcc compiles for Linux: what the kernels take from libstdc++ and from
-// glibc 2.29 and later. With it a level can become part of a library that has another C++ runtime and
-// is for an older glibc (ELIZA_CPU_LEVELS_DIR); the rest, such as operator new and the base classes of
-// exceptions, has the same names and layouts in every C++ runtime.
+// Part of every CPU level that gcc compiles for Linux: what the kernels take from libstdc++ and
+// from glibc 2.29 and later. With it a level can become part of a library that has another C++
+// runtime and is for an older glibc (ELIZA_CPU_LEVELS_DIR); the rest, such as operator new and the
+// base classes of exceptions, has the same names and layouts in every C++ runtime.
 
 #include <sys/syscall.h>
 #include <unistd.h>
