@@ -74,15 +74,17 @@ def test_the_packaged_library_is_used_where_nothing_is_named(
 
 
 def test_an_editable_installation_has_the_library_in_its_second_folder(tmp_path: Path) -> None:
-    package = Path(eliza_ctypes.__file__)
+    source = Path(eliza_ctypes.__file__).parent
+    package = tmp_path / "checkout" / source.name
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("lib"))
     library = tmp_path / "lib" / "libelizainference.so"
     library.parent.mkdir()
     library.touch()
     program = f"""
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-folders = [{str(package.parent)!r}, {str(tmp_path)!r}]
-spec = spec_from_file_location("eliza_ctypes", {str(package)!r}, submodule_search_locations=folders)
+init, folders = {str(package / "__init__.py")!r}, [{str(package)!r}, {str(tmp_path)!r}]
+spec = spec_from_file_location("eliza_ctypes", init, submodule_search_locations=folders)
 sys.modules["eliza_ctypes"] = package = module_from_spec(spec)
 spec.loader.exec_module(package)
 print(package.loader.PACKAGED_LIBRARY)
