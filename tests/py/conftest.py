@@ -28,12 +28,6 @@ MakeBundle = Callable[[Path], Path]
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts background jobs with Ctrl-C ignored, and the programs under test inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "build_tree: needs a compiler or programs of a build")
-    config.addinivalue_line("markers", "slow: only in scripts/test --all")
-    config.addinivalue_line("markers", "litert: needs the LiteRT-LM backend, and the runtime")
-    config.addinivalue_line("markers", "portable: needs a build with several CPU levels, and qemu")
-    config.addinivalue_line("markers", "threads: also run under the thread sanitizer")
-    config.addinivalue_line("markers", "unsanitized: not run under a sanitizer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

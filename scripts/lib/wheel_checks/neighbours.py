@@ -13,14 +13,6 @@ from lib.wheel_checks.wheel import Wheel
 
 TESTS = CHECKOUT / "tests" / "py" / "test_shared_process.py"
 TEST_SECONDS = 600
-# Ours before and after the others, next to the one with another llama.cpp and to the one with a
-# runtime for threads; scripts/test --all takes every order.
-ORDERS = (
-    "eliza-llama_cpp-numpy-torch",
-    "eliza-torch-numpy-llama_cpp",
-    "llama_cpp-numpy-torch-eliza",
-    "torch-numpy-llama_cpp-eliza",
-)
 
 
 def neighbours() -> Path:
@@ -30,9 +22,8 @@ def neighbours() -> Path:
 
 
 def pytest_command(junit: Path) -> list[str]:
-    """These load orders with RTLD_LOCAL and RTLD_GLOBAL, compared with separate processes."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "slow"]
-    pytest += ["-k", " or ".join(ORDERS)]
+    """Several load orders with RTLD_LOCAL and RTLD_GLOBAL, compared with separate processes."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "neighbours"]
     pytest += [f"--timeout={TEST_SECONDS}", f"--junitxml={junit}", str(TESTS)]
     return pytest
 
