@@ -82,6 +82,8 @@ def test_text_of_the_steps_is_the_detokenized_sequence(smollm2: Context) -> None
     assert text == smollm2.detokenize(generation.tokens)
 
 
+# The C++ suites go these ways under the sanitizers, with models that take less time.
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("cut_from_end", [0, 1, 40, 300, 520, 700, 10_000])
 def test_reset_keep_continues_like_a_fresh_stream(gemma3: Context, cut_from_end: int) -> None:
     story = gemma3.tokenize(STORY)
@@ -100,6 +102,7 @@ def test_reset_keep_continues_like_a_fresh_stream(gemma3: Context, cut_from_end:
         assert continued == generated(fresh)
 
 
+@pytest.mark.unsanitized
 def test_reset_keep_keeps_the_prefix_of_a_model_without_a_window(smollm2: Context) -> None:
     story = smollm2.tokenize(STORY)
     with smollm2.open_stream(max_tokens=8) as stream:
