@@ -2,9 +2,8 @@
 # the best that processor and operating system offer is chosen when the library is first used
 # (cpp/src/cpu). ELIZA_CPU_LEVELS:
 #   OFF     llama.cpp's own way: with GGML_NATIVE, its default, for the machine that builds
-#   ON      every level of the target's architecture; on Windows and macOS the one of
-#           eliza_cpu_only_*
-#   a list  those of its levels, such as "sse42;avx2"; on Windows and macOS only one
+#   ON      every level of the target's architecture
+#   a list  those of its levels, such as "sse42;avx2"
 #
 # llama.cpp reaches its CPU kernels through one function, ggml_backend_cpu_reg(). A level is one
 # object file: the sources of llama.cpp's own target ggml-cpu, amended ones included, compiled with
@@ -13,7 +12,7 @@
 # copy for all levels, with instructions that an older processor has not. A level's code has a section
 # of its own, .text_NAME, also in the stripped library: so `scripts/wheel-check` can tell whose
 # instructions it sees. Where object files are not ELF, cmake/separate_level.py gives the level's objects
-# symbols of their own instead, to the same effect.
+# symbols and sections of their own instead, to the same effect.
 set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
 
 # The folder `cpu-levels` of another build of this tree, by a compiler that makes faster kernels: its
@@ -34,10 +33,6 @@ set(eliza_cpu_names_aarch64 armv8 dotprod i8mm)
 set(eliza_cpu_flags_armv8 -march=armv8-a)
 set(eliza_cpu_flags_dotprod -march=armv8.2-a+dotprod+fp16)
 set(eliza_cpu_flags_i8mm -march=armv8.2-a+dotprod+fp16+i8mm)
-# Every Mac that runs macOS 11 but one of 2013, and nearly every PC that runs Windows 10; and every
-# Mac with Apple's processors.
-set(eliza_cpu_only_x86_64 avx2)
-set(eliza_cpu_only_aarch64 dotprod)
 if(CMAKE_C_COMPILER_ID MATCHES "Clang")
   # Older versions of clang leave features of -march out of what the preprocessor tells.
   set(eliza_cpu_flags_armv8 -mcpu=generic)
@@ -50,7 +45,8 @@ if(UNIX AND NOT APPLE)
   set(eliza_objects_are_elf TRUE)
 endif()
 
-# Sets `eliza_cpu_levels`, the names of the levels to build; empty for a native build.
+# Sets `eliza_cpu_levels`, the names of the levels to build; empty for a native build. And
+# `eliza_known_cpu_levels`, all of the architecture.
 function(eliza_choose_cpu_levels)
   set(eliza_cpu_levels "" PARENT_SCOPE)
   if(NOT ELIZA_CPU_LEVELS)
@@ -70,11 +66,9 @@ function(eliza_choose_cpu_levels)
   if(NOT known)
     message(FATAL_ERROR "ELIZA_CPU_LEVELS: no levels are known for '${architecture}'")
   endif()
+  set(eliza_known_cpu_levels ${known} PARENT_SCOPE)
   if(ELIZA_CPU_LEVELS STREQUAL "ON")
     set(eliza_cpu_levels ${known} PARENT_SCOPE)
-    if(NOT eliza_objects_are_elf)
-      set(eliza_cpu_levels ${eliza_cpu_only_${architecture}} PARENT_SCOPE)
-    endif()
     return()
   endif()
   foreach(wanted IN LISTS ELIZA_CPU_LEVELS)
@@ -83,11 +77,6 @@ function(eliza_choose_cpu_levels)
         "${known}")
     endif()
   endforeach()
-  list(LENGTH ELIZA_CPU_LEVELS wanted)
-  if(wanted GREATER 1 AND NOT eliza_objects_are_elf)
-    message(FATAL_ERROR "ELIZA_CPU_LEVELS: a library for ${CMAKE_SYSTEM_NAME} has one level; name one "
-      "of ${ELIZA_CPU_LEVELS}, or say ON for ${eliza_cpu_only_${architecture}}")
-  endif()
   set(ordered "")
   foreach(name IN LISTS known)
     if(name IN_LIST ELIZA_CPU_LEVELS)
@@ -220,9 +209,10 @@ function(eliza_separate_level name objects sources)
     list(LENGTH level number)
     list(APPEND level ${folder}/${name}-${number}.o)
   endforeach()
+  list(FIND eliza_known_cpu_levels ${name} number)
   add_custom_command(OUTPUT ${level}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
-    COMMAND ${Python3_EXECUTABLE} ${separate} ${name} ${folder}/${name} $<TARGET_OBJECTS:${objects}>
+    COMMAND ${Python3_EXECUTABLE} ${separate} ${name} ${number} ${folder}/${name} $<TARGET_OBJECTS:${objects}>
     DEPENDS ${separate} ${objects} $<TARGET_OBJECTS:${objects}>
     COMMENT "CPU level ${name}" VERBATIM COMMAND_EXPAND_LISTS)
   set(level ${level} PARENT_SCOPE)

@@ -1,12 +1,13 @@
 """Gives a CPU level symbols of its own, in object files of Windows (COFF) and macOS (Mach-O).
 
-    separate_level.py LEVEL OUTPUT OBJECT...
+    separate_level.py LEVEL NUMBER OUTPUT OBJECT...
 
 Writes OUTPUT-0.o, OUTPUT-1.o and so on: copies of the objects, in which every name that one of them
 defines for others ends in ".LEVEL". So no linker can take a C++ template that was compiled with the
 level's instructions for the one that the rest of the library calls on every processor, nor one
 level's for another's. `ggml_backend_cpu_reg` alone becomes what the library calls,
-`eliza_cpu_reg_LEVEL`.
+`eliza_cpu_reg_LEVEL`. Code is put into a section of its own, as on ELF: `.levelNUMBER` on Windows,
+where a name has eight characters, `__LEVEL` on macOS.
 
 On ELF, ld -r and objcopy do as much (cmake/CpuLevels.cmake); no linker and no objcopy does it for
 both of these formats. Only the standard library: CMake runs it while building.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 REGISTRATION = b"ggml_backend_cpu_reg"
@@ -27,6 +29,7 @@ class Coff:
     underscore = b""
     _machines = (0x8664, 0xAA64)
     _symbol_size = 18
+    _external, _weak = 2, 105
 
     def __init__(self, content: bytes) -> None:
         self._content = bytearray(content)
@@ -52,14 +55,30 @@ class Coff:
         return bytes(self._content[start : self._content.index(0, start)])
 
     def _outer(self) -> list[int]:
-        external, weak = 2, 105
-        return [place for place in self._places if self._content[place + 16] in (external, weak)]
+        kinds = (self._external, self._weak)
+        return [place for place in self._places if self._content[place + 16] in kinds]
 
     def defined(self) -> set[bytes]:
-        section = {
-            place: struct.unpack_from("<h", self._content, place + 12)[0] for place in self._outer()
-        }
-        return {self._name(place) for place, number in section.items() if number > 0}
+        return {self._name(place) for place in self._outer() if self._is_defined(place)}
+
+    def _is_defined(self, place: int) -> bool:
+        value, section = struct.unpack_from("<Ih", self._content, place + 8)
+        if self._content[place + 16] == self._weak and self._content[place + 17]:
+            # Stands for another symbol, unless somebody else defines it.
+            (other,) = struct.unpack_from("<I", self._content, place + self._symbol_size)
+            return self._is_defined(self._symbols + other * self._symbol_size)
+        is_common = section == 0 and value > 0  # as C's `int x;` may be
+        return bool(section > 0 or is_common)
+
+    def name_code(self, level: str, number: str) -> None:
+        """The part of a section's name after a dollar sign, which only sorts, goes as well."""
+        code, header_size, section_size = 0x20, 20, 40
+        (count,) = struct.unpack_from("<H", self._content, 2)
+        (optional,) = struct.unpack_from("<H", self._content, 16)
+        for index in range(count):
+            place = header_size + optional + index * section_size
+            if struct.unpack_from("<I", self._content, place + 36)[0] & code:
+                struct.pack_into("<8s", self._content, place, b".level" + number.encode())
 
     def rename(self, names: dict[bytes, bytes]) -> bytes:
         added = bytearray()
@@ -80,26 +99,30 @@ class MachO:
     underscore = b"_"
     _magic = b"\xcf\xfa\xed\xfe"
     _symbol_size = 16
+    _symtab, _segment = 2, 0x19
 
     def __init__(self, content: bytes) -> None:
         self._content = bytearray(content)
         if content[:4] != self._magic:
             raise ValueError("is no object file for 64-bit macOS")
         self._places = range(0)
-        (commands,) = struct.unpack_from("<I", content, 16)
-        place, symtab = 32, 2
-        for _ in range(commands):
-            command, size = struct.unpack_from("<II", content, place)
-            if command == symtab:
-                break
-            place += size
-        else:
+        commands = dict(self._commands())
+        if self._symtab not in commands:
             return  # nothing was compiled for this machine
-        self._command = place
+        place = self._command = commands[self._symtab]
         symbols, count, self._strings, size = struct.unpack_from("<IIII", content, place + 8)
         if self._strings + size != len(content):
             raise ValueError("does not end with its string table")
         self._places = range(symbols, symbols + count * self._symbol_size, self._symbol_size)
+
+    def _commands(self) -> Iterator[tuple[int, int]]:
+        """Kind and place of each load command."""
+        (count,) = struct.unpack_from("<I", self._content, 16)
+        place = 32
+        for _ in range(count):
+            command, size = struct.unpack_from("<II", self._content, place)
+            yield command, place
+            place += size
 
     def _name(self, place: int) -> bytes:
         (offset,) = struct.unpack_from("<I", self._content, place)
@@ -119,6 +142,17 @@ class MachO:
             if self._content[place + 4] & mask != undefined
         }
 
+    def name_code(self, level: str, number: str) -> None:
+        code, header_size, section_size = 0x80000000, 72, 80
+        for command, start in self._commands():
+            if command != self._segment:
+                continue
+            (count,) = struct.unpack_from("<I", self._content, start + 64)
+            for index in range(count):
+                place = start + header_size + index * section_size
+                if struct.unpack_from("<I", self._content, place + 64)[0] & code:
+                    struct.pack_into("<16s", self._content, place, b"__" + level.encode())
+
     def rename(self, names: dict[bytes, bytes]) -> bytes:
         if not self._places:
             return bytes(self._content)
@@ -133,7 +167,7 @@ class MachO:
         return bytes(self._content)
 
 
-def main(level: str, output: str, *paths: str) -> None:
+def main(level: str, number: str, output: str, *paths: str) -> None:
     objects: list[Coff | MachO] = []
     for path in paths:
         content = Path(path).read_bytes()
@@ -147,8 +181,9 @@ def main(level: str, output: str, *paths: str) -> None:
     if underscore + REGISTRATION not in names:
         sys.exit(f"no object defines {REGISTRATION.decode()}")
     names[underscore + REGISTRATION] = underscore + b"eliza_cpu_reg_" + suffix
-    for number, each in enumerate(objects):
-        Path(f"{output}-{number}.o").write_bytes(each.rename(names))
+    for index, each in enumerate(objects):
+        each.name_code(level, number)
+        Path(f"{output}-{index}.o").write_bytes(each.rename(names))
 
 
 if __name__ == "__main__":

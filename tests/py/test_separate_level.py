@@ -31,11 +31,12 @@ def coff(defined: list[bytes], used: list[bytes]) -> bytes:
         symbols += place + struct.pack("<IhHBB", 0, section, 0x20, 2, auxiliary)
         symbols += b"\xff" * 18 * auxiliary
     header = struct.pack("<HHIIIHH", 0x8664, 1, 0, 60, len(symbols) // 18, 0, 0)
-    return header + bytes(40) + symbols + struct.pack("<I", 4 + len(strings)) + strings
+    code = struct.pack("<8s28xI", b".text$x", 0x60000020)
+    return header + code + symbols + struct.pack("<I", 4 + len(strings)) + strings
 
 
 def mach_o(defined: list[bytes], used: list[bytes]) -> bytes:
-    """An object of no sections with these symbols and a debugging one."""
+    """An object of two sections with these symbols and a debugging one."""
     strings, symbols = bytearray(b"\0"), bytearray()
     for name, kind in [
         *((name, 0x0F) for name in defined),
@@ -44,17 +45,22 @@ def mach_o(defined: list[bytes], used: list[bytes]) -> bytes:
     ]:
         symbols += struct.pack("<IBBHQ", len(strings), kind, 1, 0, 0)
         strings += name + b"\0"
+    sections = [(b"__text", 0x80000400), (b"__const", 0)]
+    parts = [struct.pack("<16s16s32xI12x", name, b"__TEXT", flags) for name, flags in sections]
+    segment = struct.pack("<II16s32x8xII", 0x19, 72 + 160, b"", 2, 0) + b"".join(parts)
+    start = 32 + len(segment) + 24
     count = len(symbols) // 16
-    command = struct.pack("<IIIIII", 2, 24, 56, count, 56 + len(symbols), len(strings))
-    header = struct.pack("<IIIIIIII", 0xFEEDFACF, 0x100000C, 0, 1, 1, len(command), 0, 0)
-    return header + command + symbols + strings
+    command = struct.pack("<IIIIII", 2, 24, start, count, start + len(symbols), len(strings))
+    size = len(segment) + len(command)
+    header = struct.pack("<IIIIIIII", 0xFEEDFACF, 0x100000C, 0, 1, 2, size, 0, 0)
+    return header + segment + command + symbols + strings
 
 
 def separated(tmp_path: Path, *objects: bytes) -> list[bytes]:
     paths = [tmp_path / f"{number}.obj" for number in range(len(objects))]
     for path, content in zip(paths, objects):
         path.write_bytes(content)
-    command = [sys.executable, str(SCRIPT), "avx2", str(tmp_path / "level"), *map(str, paths)]
+    command = [sys.executable, str(SCRIPT), "avx2", "2", str(tmp_path / "level"), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise ValueError(done.stderr)
@@ -87,6 +93,29 @@ def test_what_mach_o_objects_define_is_renamed_wherever_it_is_used(tmp_path: Pat
     assert MachO(first).defined() == {b"_eliza_cpu_reg_avx2", b"__ZNSt3__16vectorE.avx2"}
     assert MachO(second).defined() == {b"__ZNSt3__16vectorE.avx2"}
     assert b"_ggml_new_tensor.avx2" not in second
+
+
+def test_code_gets_a_section_of_its_own(tmp_path: Path) -> None:
+    (object_,) = separated(tmp_path, coff([REGISTRATION], []))
+    assert object_[20:28] == b".level2\0"
+    object_ = mach_o([b"_" + REGISTRATION], [])
+    assert b"__text" in object_ and b"__const" in object_
+    (object_,) = separated(tmp_path, object_)
+    assert b"__text" not in object_ and b"__avx2\0" in object_ and b"__const" in object_
+
+
+def test_a_weak_or_common_symbol_counts_where_it_is_defined() -> None:
+    used, common, weak, alias = (struct.pack("<8s", name) for name in (b"u", b"c", b"w", b"a"))
+    symbols = [
+        weak + struct.pack("<IhHBB", 0, 0, 0x20, 105, 1),
+        struct.pack("<II10x", 2, 3),
+        alias + struct.pack("<IhHBB", 0, 1, 0x20, 2, 0),
+        used + struct.pack("<IhHBB", 0, 0, 0x20, 2, 0),
+        common + struct.pack("<IhHBB", 4, 0, 0, 2, 0),
+    ]
+    header = struct.pack("<HHIIIHH", 0x8664, 0, 0, 20, len(symbols), 0, 0)
+    object_ = Coff(header + b"".join(symbols) + struct.pack("<I", 4))
+    assert object_.defined() == {b"w", b"a", b"c"}
 
 
 def test_an_object_without_symbols_is_left_as_it_is(tmp_path: Path) -> None:
