@@ -14,11 +14,14 @@ from lib import cache
 from lib.building import CHECKOUT, build
 from lib.console import Failure, run, say
 from lib.environments import WHEEL, environment
-from lib.zig import Target, toolchain
+from lib.zig import MACOS_ARM64, MACOS_X86_64, WINDOWS, Target, toolchain
 
 TARGETS = {
     "x86_64": Target("x86_64-linux-gnu.2.28", "Linux", "x86_64"),
     "aarch64": Target("aarch64-linux-gnu.2.28", "Linux", "aarch64"),
+    "windows-x86_64": WINDOWS,
+    "macos-arm64": MACOS_ARM64,
+    "macos-x86_64": MACOS_X86_64,
 }
 # Where gcc's kernels are the faster ones (docs/building.md).
 GCC_KERNELS = ("x86_64",)
@@ -39,8 +42,9 @@ def build_wheel(name: str, folder: Path) -> Path:
         if name in GCC_KERNELS:
             settings["ELIZA_CPU_LEVELS_DIR"] = _kernels(name, source)
         say(f"building the wheel for {name}")
-        built = _build(TARGETS[name], source, settings, work)
-        wheel = _repair(built, work / "repaired")
+        wheel = _build(TARGETS[name], source, settings, work)
+        if TARGETS[name].system == "Linux":
+            wheel = _repair(wheel, work / "repaired")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy2(wheel, folder))
 
@@ -89,9 +93,10 @@ def _kernels(name: str, source: Path) -> Path:
 def _build(target: Target, source: Path, settings: Mapping[str, object], work: Path) -> Path:
     options = [f"-Ccmake.define.{name}={value}" for name, value in settings.items()]
     options.append(f"-Cbuild-dir={work / 'build'}")
-    platform = {"_PYTHON_HOST_PLATFORM": target.python_platform}
+    # Without the generator's name, scikit-build-core takes Visual Studio's for a target of Windows.
+    variables = {"_PYTHON_HOST_PLATFORM": target.python_platform, "CMAKE_GENERATOR": "Ninja"}
     pip = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    _python(*pip, "--wheel-dir", work / "built", *options, source, **platform)
+    _python(*pip, "--wheel-dir", work / "built", *options, source, **variables)
     (wheel,) = (work / "built").glob("*.whl")
     return wheel
 

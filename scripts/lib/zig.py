@@ -20,6 +20,7 @@ TOOLS = {
     "AR": "ar",
     "RANLIB": "ranlib",
 }
+OLDEST_MACOS = "11.0"
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,11 @@ class Target:
 
     @property
     def python_platform(self) -> str:
-        """As in `sysconfig.get_platform()`."""
-        return f"{self.system.lower()}-{self.processor}"
+        """As in `sysconfig.get_platform()` there."""
+        if self.system == "Windows":
+            return "win-amd64"
+        system = f"macosx-{OLDEST_MACOS}" if self.system == "Darwin" else self.system.lower()
+        return f"{system}-{self.processor}"
 
     @property
     def binutils(self) -> str:
@@ -43,8 +47,8 @@ class Target:
 
 
 WINDOWS = Target("x86_64-windows-gnu", "Windows", "x86_64")
-MACOS_ARM64 = Target("aarch64-macos.11.0", "Darwin", "arm64")
-MACOS_X86_64 = Target("x86_64-macos.11.0", "Darwin", "x86_64")
+MACOS_ARM64 = Target(f"aarch64-macos.{OLDEST_MACOS}", "Darwin", "arm64")
+MACOS_X86_64 = Target(f"x86_64-macos.{OLDEST_MACOS}", "Darwin", "x86_64")
 
 
 def toolchain(target: Target) -> Path:
@@ -59,6 +63,8 @@ def toolchain(target: Target) -> Path:
             _write_wrapper(entry / command, zig, target, command)
         runtimes = [zig.parent / "lib" / name for name in ("libcxx", "libcxxabi", "libunwind")]
         licenses = [zig.parent / "LICENSE", *(folder / "LICENSE.TXT" for folder in runtimes)]
+        if target.system == "Windows":
+            licenses.append(zig.parent / "lib" / "libc" / "mingw" / "COPYING")
         settings = {
             "CMAKE_SYSTEM_NAME": target.system,
             "CMAKE_SYSTEM_PROCESSOR": target.processor,
@@ -95,11 +101,11 @@ def _write_wrapper(path: Path, zig: Path, target: Target, command: str) -> None:
 
 def _binutils(target: Target) -> dict[str, str]:
     """CMake's variables for what zig has no tools for, or none that does."""
-    if target.system == "Darwin":
-        # Run at installation, where nothing is left to change: a library has its name from linking.
-        return {"CMAKE_INSTALL_NAME_TOOL": shutil.which("true") or "true"}
     if target.system != "Linux":
-        return {}
+        # Run at installation, where nothing is left to change: a library is stripped, and has its
+        # name, from linking.
+        nothing = shutil.which("true") or "true"
+        return {"CMAKE_INSTALL_NAME_TOOL": nothing, "CMAKE_STRIP": nothing}
     names = {"CMAKE_LINKER": "ld", "CMAKE_OBJCOPY": "objcopy", "CMAKE_STRIP": "strip"}
     return {variable: _binutil(target, name) for variable, name in names.items()}
 
