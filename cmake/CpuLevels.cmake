@@ -15,6 +15,9 @@
 # symbols and sections of their own instead, to the same effect.
 set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
 
+include(CheckCSourceCompiles)
+include(CheckCXXSourceCompiles)
+
 # The folder `cpu-levels` of another build of this tree, by a compiler that makes faster kernels: its
 # target eliza_cpu_level_objects makes the levels' files and nothing else.
 set(ELIZA_CPU_LEVELS_DIR "" CACHE PATH "Take the levels' object files from there")
@@ -50,11 +53,15 @@ endif()
 function(eliza_choose_cpu_levels)
   set(eliza_cpu_levels "" PARENT_SCOPE)
   if(NOT ELIZA_CPU_LEVELS)
+    if(ELIZA_CPU_LEVELS_DIR)
+      message(FATAL_ERROR "ELIZA_CPU_LEVELS_DIR is given without ELIZA_CPU_LEVELS")
+    endif()
     return()
   endif()
   if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
     message(FATAL_ERROR "ELIZA_CPU_LEVELS needs gcc or clang")
   endif()
+  eliza_require_baseline_flags()
   set(architecture "${CMAKE_SYSTEM_PROCESSOR}")
   if(APPLE AND CMAKE_OSX_ARCHITECTURES)
     set(architecture "${CMAKE_OSX_ARCHITECTURES}")
@@ -67,7 +74,8 @@ function(eliza_choose_cpu_levels)
     message(FATAL_ERROR "ELIZA_CPU_LEVELS: no levels are known for '${architecture}'")
   endif()
   set(eliza_known_cpu_levels ${known} PARENT_SCOPE)
-  if(ELIZA_CPU_LEVELS STREQUAL "ON")
+  string(TOUPPER "${ELIZA_CPU_LEVELS}" wanted)
+  if(wanted MATCHES "^(ON|YES|TRUE|1)$")
     set(eliza_cpu_levels ${known} PARENT_SCOPE)
     return()
   endif()
@@ -84,6 +92,27 @@ function(eliza_choose_cpu_levels)
     endif()
   endforeach()
   set(eliza_cpu_levels ${ordered} PARENT_SCOPE)
+endfunction()
+
+# Stops where CFLAGS, CXXFLAGS or a toolchain add instruction sets: they would be in what runs on every
+# processor, and in the lowest level.
+function(eliza_require_baseline_flags)
+  set(newer __AVX__ __BMI__ __BMI2__ __LZCNT__ __MOVBE__ __ARM_FEATURE_DOTPROD)
+  if(NOT APPLE)  # what every Mac has does not count there
+    list(APPEND newer __SSE3__ __ARM_FEATURE_ATOMICS __ARM_FEATURE_CRC32 __ARM_FEATURE_SVE)
+  endif()
+  list(TRANSFORM newer REPLACE "(.+)" "defined(\\1)" OUTPUT_VARIABLE conditions)
+  list(JOIN conditions " || " condition)
+  set(code "#if ${condition}\n#error\n#endif\nint main(void) { return 0; }")
+  set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+  unset(ELIZA_C_IS_BASELINE CACHE)  # flags change between configurations
+  unset(ELIZA_CXX_IS_BASELINE CACHE)
+  check_c_source_compiles("${code}" ELIZA_C_IS_BASELINE)
+  check_cxx_source_compiles("${code}" ELIZA_CXX_IS_BASELINE)
+  if(NOT ELIZA_C_IS_BASELINE OR NOT ELIZA_CXX_IS_BASELINE)
+    message(FATAL_ERROR "ELIZA_CPU_LEVELS: outside the levels the library must run on every processor; "
+      "build without -march, -mcpu and -m flags (C: '${CMAKE_C_FLAGS}', C++: '${CMAKE_CXX_FLAGS}')")
+  endif()
 endfunction()
 
 # Puts each of `eliza_cpu_levels` into `target`, a library of this project, and lets ggml use that

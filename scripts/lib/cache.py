@@ -21,6 +21,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+from lib.console import Failure
+
 MARK = ".complete"
 
 
@@ -59,8 +61,14 @@ def make_once(entry: Path, make: Callable[[Path], None]) -> Path:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """While nobody else holds the lock file `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise Failure(
+            f"the cache {root()} cannot be written: {error.strerror}; ELIZA_CACHE_DIR names another"
+        ) from error
+    with file:
         _wait_for_lock(file)
         yield
 

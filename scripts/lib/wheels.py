@@ -33,11 +33,18 @@ def build_wheel(name: str, folder: Path) -> Path:
     """The wheel for that one of TARGETS, in `folder`, built from the source distribution.
 
     In a place of its own, the same every time, so that zig's cache knows what it has compiled.
+    What else the caller has set for compilers and build tools, or leaves lying about, has no
+    influence.
     """
+    _forget_settings()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"{folder}: {error.strerror}") from error
     work = _work(name)
     with cache.locked(work.with_suffix(".lock")):
         shutil.rmtree(work, ignore_errors=True)
-        source = _source(work / "sdist")
+        source = _source(work)
         settings = {"CMAKE_TOOLCHAIN_FILE": toolchain(TARGETS[name]), "ELIZA_CPU_LEVELS": "ON"}
         if name in GCC_KERNELS:
             settings["ELIZA_CPU_LEVELS_DIR"] = _kernels(name, source)
@@ -45,7 +52,6 @@ def build_wheel(name: str, folder: Path) -> Path:
         wheel = _build(TARGETS[name], source, settings, work)
         if TARGETS[name].system == "Linux":
             wheel = _repair(wheel, work / "repaired")
-        folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy2(wheel, folder))
 
 
@@ -56,13 +62,35 @@ def unpack_library(wheel: Path, folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def _source(folder: Path) -> Path:
+def _forget_settings() -> None:
+    os.umask(0o022)
+    flags = {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"}
+    for name in list(os.environ):
+        if name in flags or name.startswith(("CMAKE_", "SKBUILD_")):
+            del os.environ[name]
+
+
+def _source(work: Path) -> Path:
     """The source distribution, unpacked: what is built is what others would build."""
-    _python("-m", "build", "--sdist", "--no-isolation", "--outdir", folder, CHECKOUT)
+    folder = work / "sdist"
+    tree = _tracked_files(work / "tree") if (CHECKOUT / ".git").exists() else CHECKOUT
+    _python("-m", "build", "--sdist", "--no-isolation", "--outdir", folder, tree)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as content:
         content.extractall(folder)
     return folder / archive.name[: -len(".tar.gz")]
+
+
+def _tracked_files(tree: Path) -> Path:
+    """What git tracks of the checkout, as it is now, in the new folder `tree`."""
+    listed = run(["git", "-C", CHECKOUT, "ls-files", "-z"], "git ls-files")
+    for name in filter(None, listed.split("\0")):
+        source, target = CHECKOUT / name, tree / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+            target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+    return tree
 
 
 def levels_of_wheel(name: str) -> list[str]:

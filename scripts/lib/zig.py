@@ -4,6 +4,7 @@ and for an old glibc. The C++ runtime becomes part of what it links."""
 from __future__ import annotations
 
 import platform
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,11 +91,11 @@ def _zig() -> Path:
 
 def _write_wrapper(path: Path, zig: Path, target: Target, command: str) -> None:
     options = f" -target {target.triple}" if command in ("cc", "c++") else ""
-    folder = cache.root() / "zig"
+    folder = shlex.quote(str(cache.root() / "zig"))
     path.write_text(
         "#!/bin/sh\n"
-        f"export ZIG_GLOBAL_CACHE_DIR='{folder}' ZIG_LOCAL_CACHE_DIR='{folder}'\n"
-        f"exec '{zig}' {command}{options} \"$@\"\n"
+        f"export ZIG_GLOBAL_CACHE_DIR={folder} ZIG_LOCAL_CACHE_DIR={folder}\n"
+        f'exec {shlex.quote(str(zig))} {command}{options} "$@"\n'
     )
     path.chmod(0o755)
 

@@ -267,6 +267,49 @@ def test_a_file_that_only_builds_need_is_named(complaints: Check) -> None:
     assert "has eliza_ctypes/lib/libeliza.a, which nobody needs" in said
 
 
+@pytest.mark.parametrize("name", ["eliza_ctypes/stray.py", "eliza_ctypes/Stream.py"])
+def test_a_module_that_the_checkout_has_not_is_named(complaints: Check, name: str) -> None:
+    assert f"has {name}, which is not in this checkout" in complaints("contents", {name: b"x"})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        (None, "has no eliza_ctypes-"),
+        (f"Name: other\nVersion: {VERSION}\n", f"is other {VERSION} in METADATA"),
+        ("Name: eliza-ctypes\nVersion: 0.0.9\n", "is eliza-ctypes 0.0.9 in METADATA"),
+    ],
+)
+def test_metadata_of_something_else_is_named(
+    complaints: Check, metadata: str | None, said: str
+) -> None:
+    changed = None if metadata is None else metadata.encode()
+    assert said in complaints("contents", {f"{METADATA}/METADATA": changed})
+
+
+@pytest.mark.parametrize("name", ["../outside.py", "/outside.py", "eliza_ctypes/../../outside.py"])
+def test_a_place_outside_the_wheel_is_refused_before_it_is_unpacked(
+    complaints: Check, tmp_path: Path, name: str
+) -> None:
+    assert f"has {name!r}, which is no place inside it" in complaints("contents", {name: b"x"})
+    assert not (tmp_path / "unpacked").exists()
+
+
+@pytest.mark.parametrize("mode", [0o120777, 0o106755, 0o100666])
+def test_a_file_that_is_not_ordinary_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / NAME
+    member = zipfile.ZipInfo("eliza_ctypes/odd.py")
+    member.external_attr = mode << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, "/etc/passwd")
+    assert f"with the mode {mode:o}" in judged("contents", path)
+
+
+def test_a_wheel_that_unpacks_to_very_much_is_refused(complaints: Check) -> None:
+    zeros = {"eliza_ctypes/zeros.py": bytes(60_000_000)}
+    assert "unpacks to more than 50000000 bytes" in complaints("contents", zeros)
+
+
 def test_a_missing_module_is_named(complaints: Check) -> None:
     assert "lacks eliza_ctypes/stream.py" in complaints(
         "contents", {"eliza_ctypes/stream.py": None}

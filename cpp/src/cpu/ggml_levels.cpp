@@ -10,13 +10,6 @@
 #include "cpu/level.h"
 #include "cpu_levels_built.h"  // written by cmake/CpuLevels.cmake
 
-// What every Mac has does not count there.
-#if defined(__AVX__) || \
-    (!defined(__APPLE__) && (defined(__SSE3__) || defined(__ARM_FEATURE_DOTPROD)))
-#error \
-    "Outside the levels the library must run on every processor: build it without -march or -mcpu"
-#endif
-
 #define ELIZA_DECLARE(LEVEL) extern "C" ggml_backend_reg_t eliza_cpu_reg_##LEVEL(void);
 ELIZA_EACH_CPU_LEVEL(ELIZA_DECLARE)
 

@@ -45,6 +45,7 @@ def check_contents(wheel: Wheel) -> None:
         wheel,
         [
             *_tags(wheel),
+            *_metadata(wheel),
             *_size(wheel),
             *_files(wheel),
             *_record(wheel),
@@ -83,6 +84,17 @@ def _tags(wheel: Wheel) -> Iterator[str]:
         )
 
 
+def _metadata(wheel: Wheel) -> Iterator[str]:
+    path = wheel.folder / wheel.metadata / "METADATA"
+    if not path.is_file():
+        yield f"has no {wheel.metadata}/METADATA"
+        return
+    fields = Parser().parsestr(path.read_text(encoding="utf-8"))
+    named = (fields["Name"], fields["Version"])
+    if named != ("eliza-ctypes", wheel.version):
+        yield f"is named {wheel.version}, but is {named[0]} {named[1]} in METADATA"
+
+
 def _size(wheel: Wheel) -> Iterator[str]:
     size = wheel.path.stat().st_size
     if size > LARGEST:
@@ -96,12 +108,20 @@ def _files(wheel: Wheel) -> Iterator[str]:
             yield f"has {name}, outside {folders[0]}/ and {folders[1]}/: leave it out"
         elif name.endswith((".pyc", ".o", ".a", ".h", ".cmake")):
             yield f"has {name}, which nobody needs at run time: leave it out"
-    package = CHECKOUT / "python" / "eliza_ctypes"
-    for path in sorted(package.rglob("*")):
-        name = f"eliza_ctypes/{path.relative_to(package).as_posix()}"
-        ours = path.is_file() and "__pycache__" not in path.parts and "lib" not in path.parts
-        if ours and not (wheel.folder / name).is_file():
-            yield f"lacks {name}"
+    ours = _package_files()
+    for name in sorted(ours - set(_names(wheel))):
+        yield f"lacks {name}"
+    for name in _names(wheel):
+        package_file = name.startswith("eliza_ctypes/") and not name.startswith("eliza_ctypes/lib/")
+        if package_file and name not in ours:
+            yield f"has {name}, which is not in this checkout"
+
+
+def _package_files() -> set[str]:
+    root = CHECKOUT / "python"
+    files = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    left_out = {"__pycache__", "lib"}
+    return {path.as_posix() for path in files if not left_out.intersection(path.parts)}
 
 
 def _record(wheel: Wheel) -> Iterator[str]:

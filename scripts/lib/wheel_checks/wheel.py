@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lib.console import Failure
 
+LARGEST_UNPACKED = 50_000_000
 _NAME = re.compile(
     r"(?P<package>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)"
     r"-(?P<platform>[^-]+)\.whl"
@@ -73,6 +75,10 @@ def open_wheel(path: Path, folder: Path) -> Wheel:
         )
     try:
         with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                _require_ordinary(path, member)
+            if sum(member.file_size for member in archive.infolist()) > LARGEST_UNPACKED:
+                raise Failure(f"{path.name} unpacks to more than {LARGEST_UNPACKED} bytes")
             # Reads everything: the sums of a damaged archive do not match.
             archive.extractall(folder)
     except OSError as error:
@@ -86,6 +92,17 @@ def open_wheel(path: Path, folder: Path) -> Wheel:
         platforms=tuple(name["platform"].split(".")),
         folder=folder,
     )
+
+
+def _require_ordinary(path: Path, member: zipfile.ZipInfo) -> None:
+    """A file or folder below where it is unpacked, with the permissions of such."""
+    parts = PurePosixPath(member.filename).parts
+    mode = member.external_attr >> 16
+    kinds = (0, stat.S_IFREG, stat.S_IFDIR)
+    if member.filename.startswith("/") or ".." in parts or "\\" in member.filename:
+        raise Failure(f"{path.name} has {member.filename!r}, which is no place inside it")
+    if stat.S_IFMT(mode) not in kinds or mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH):
+        raise Failure(f"{path.name} has {member.filename!r} with the mode {mode:o}")
 
 
 def fail_with(wheel: Wheel, problems: Iterable[str]) -> None:
