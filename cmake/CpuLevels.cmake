@@ -12,7 +12,7 @@
 # copy for all levels, with instructions that an older processor has not. A level's code has a section
 # of its own, .text_NAME, also in the stripped library: so `scripts/wheel-check` can tell whose
 # instructions it sees. Where object files are not ELF, cmake/separate_level.py gives the level's objects
-# symbols and sections of their own instead, to the same effect.
+# symbols of their own instead, to the same effect, and on Windows sections.
 set(ELIZA_CPU_LEVELS OFF CACHE STRING "Levels of CPU kernels in the library: OFF (native), ON, a list")
 
 include(CheckCSourceCompiles)

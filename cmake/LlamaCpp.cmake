@@ -81,6 +81,11 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${eliza_llama_source}/=llama.cpp/"
     "-ffile-prefix-map=${PROJECT_BINARY_DIR}/=")
 endif()
+if(WIN32 AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  # gcc for Windows aligns its stack to 16 bytes and may move 32 or 64 as if it were aligned to that
+  # (its bug 54412): the assembler makes these moves the ones that need no alignment.
+  add_compile_options(-Wa,-muse-unaligned-vector-move)
+endif()
 include(cmake/CpuLevels.cmake)
 eliza_choose_cpu_levels()
 if(eliza_cpu_levels)

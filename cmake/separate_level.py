@@ -6,8 +6,9 @@ Writes OUTPUT-0.o, OUTPUT-1.o and so on: copies of the objects, in which every n
 defines for others ends in ".LEVEL". So no linker can take a C++ template that was compiled with the
 level's instructions for the one that the rest of the library calls on every processor, nor one
 level's for another's. `ggml_backend_cpu_reg` alone becomes what the library calls,
-`eliza_cpu_reg_LEVEL`. Code is put into a section of its own, as on ELF: `.levelNUMBER` on Windows,
-where a name has eight characters, `__LEVEL` on macOS.
+`eliza_cpu_reg_LEVEL`. On Windows the level's code gets a section of its own, as on ELF, named
+`.levelNUMBER`, for a name may have eight characters. (In a dylib zig's linker makes one section of
+all code, whatever its objects say.)
 
 On ELF, ld -r and objcopy do as much (cmake/CpuLevels.cmake); no linker and no objcopy does it for
 both of these formats. Only the standard library: CMake runs it while building.
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 REGISTRATION = b"ggml_backend_cpu_reg"
@@ -28,15 +28,18 @@ class Coff:
 
     underscore = b""
     _machines = (0x8664, 0xAA64)
-    _symbol_size = 18
+    _header_size, _section_size, _symbol_size = 20, 40, 18
     _external, _weak = 2, 105
 
     def __init__(self, content: bytes) -> None:
         self._content = bytearray(content)
-        machine, _, _, self._symbols, count = struct.unpack_from("<HHIII", content)
+        machine, sections, _, self._symbols, count = struct.unpack_from("<HHIII", content)
+        (optional,) = struct.unpack_from("<H", content, 16)
         if machine not in self._machines:
             raise ValueError("is no object file for 64-bit Windows")
-        self._strings = self._symbols + count * self._symbol_size
+        first, size = self._header_size + optional, self._section_size
+        self._sections = range(first, first + sections * size, size)
+        self._strings: int = self._symbols + count * self._symbol_size
         (size,) = struct.unpack_from("<I", content, self._strings)
         if self._strings + size != len(content):
             raise ValueError("does not end with its string table")
@@ -51,8 +54,7 @@ class Coff:
         if any(self._content[place : place + 4]):
             return bytes(self._content[place : place + 8]).rstrip(b"\0")
         (offset,) = struct.unpack_from("<I", self._content, place + 4)
-        start = self._strings + offset
-        return bytes(self._content[start : self._content.index(0, start)])
+        return self._string(offset)
 
     def _outer(self) -> list[int]:
         kinds = (self._external, self._weak)
@@ -70,27 +72,57 @@ class Coff:
         is_common = section == 0 and value > 0  # as C's `int x;` may be
         return bool(section > 0 or is_common)
 
-    def name_code(self, level: str, number: str) -> None:
-        """The part of a section's name after a dollar sign, which only sorts, goes as well."""
-        code, header_size, section_size = 0x20, 20, 40
-        (count,) = struct.unpack_from("<H", self._content, 2)
-        (optional,) = struct.unpack_from("<H", self._content, 16)
-        for index in range(count):
-            place = header_size + optional + index * section_size
+    def name_code(self, name: bytes) -> None:
+        code = 0x20
+        for place in self._sections:
             if struct.unpack_from("<I", self._content, place + 36)[0] & code:
-                struct.pack_into("<8s", self._content, place, b".level" + number.encode())
+                _, dollar, symbol = self._section_name(place).partition(b"$")
+                self._name_section(place, name + dollar + symbol)
 
     def rename(self, names: dict[bytes, bytes]) -> bytes:
-        added = bytearray()
+        for place in self._sections:
+            # By what follows the dollar sign GNU's linker knows the section of a template.
+            kind, dollar, symbol = self._section_name(place).partition(b"$")
+            if symbol in names:
+                self._name_section(place, kind + dollar + names[symbol])
         for place in self._outer():
             new = names.get(self._name(place))
             if new is not None:
-                offset = len(self._content) - self._strings + len(added)
-                struct.pack_into("<II", self._content, place, 0, offset)
-                added += new + b"\0"
-        self._content += added
+                self._name_symbol(place, new)
         struct.pack_into("<I", self._content, self._strings, len(self._content) - self._strings)
         return bytes(self._content)
+
+    def section_names(self) -> list[bytes]:
+        return [self._section_name(place) for place in self._sections]
+
+    def _section_name(self, place: int) -> bytes:
+        name = bytes(self._content[place : place + 8]).rstrip(b"\0")
+        return self._string(int(name[1:])) if name[:1] == b"/" else name
+
+    def _name_section(self, place: int, name: bytes) -> None:
+        """And the symbol that stands for the section."""
+        number = self._sections.index(place) + 1
+        former, static = self._section_name(place), 3
+        for symbol in self._places:
+            section, _, kind = struct.unpack_from("<hHB", self._content, symbol + 12)
+            if (section, kind) == (number, static) and self._name(symbol) == former:
+                self._name_symbol(symbol, name)
+        if len(name) > 8:
+            name = b"/%d" % self._append(name)
+        struct.pack_into("<8s", self._content, place, name)
+
+    def _name_symbol(self, place: int, name: bytes) -> None:
+        struct.pack_into("<II", self._content, place, 0, self._append(name))
+
+    def _string(self, offset: int) -> bytes:
+        start = self._strings + offset
+        return bytes(self._content[start : self._content.index(0, start)])
+
+    def _append(self, text: bytes) -> int:
+        """The place of a new string in the table of strings, with which the file ends."""
+        offset: int = len(self._content) - self._strings
+        self._content += text + b"\0"
+        return offset
 
 
 class MachO:
@@ -99,30 +131,26 @@ class MachO:
     underscore = b"_"
     _magic = b"\xcf\xfa\xed\xfe"
     _symbol_size = 16
-    _symtab, _segment = 2, 0x19
 
     def __init__(self, content: bytes) -> None:
         self._content = bytearray(content)
         if content[:4] != self._magic:
             raise ValueError("is no object file for 64-bit macOS")
         self._places = range(0)
-        commands = dict(self._commands())
-        if self._symtab not in commands:
+        (commands,) = struct.unpack_from("<I", content, 16)
+        place, symtab = 32, 2
+        for _ in range(commands):
+            command, size = struct.unpack_from("<II", content, place)
+            if command == symtab:
+                break
+            place += size
+        else:
             return  # nothing was compiled for this machine
-        place = self._command = commands[self._symtab]
+        self._command = place
         symbols, count, self._strings, size = struct.unpack_from("<IIII", content, place + 8)
         if self._strings + size != len(content):
             raise ValueError("does not end with its string table")
         self._places = range(symbols, symbols + count * self._symbol_size, self._symbol_size)
-
-    def _commands(self) -> Iterator[tuple[int, int]]:
-        """Kind and place of each load command."""
-        (count,) = struct.unpack_from("<I", self._content, 16)
-        place = 32
-        for _ in range(count):
-            command, size = struct.unpack_from("<II", self._content, place)
-            yield command, place
-            place += size
 
     def _name(self, place: int) -> bytes:
         (offset,) = struct.unpack_from("<I", self._content, place)
@@ -141,17 +169,6 @@ class MachO:
             for place in self._outer()
             if self._content[place + 4] & mask != undefined
         }
-
-    def name_code(self, level: str, number: str) -> None:
-        code, header_size, section_size = 0x80000000, 72, 80
-        for command, start in self._commands():
-            if command != self._segment:
-                continue
-            (count,) = struct.unpack_from("<I", self._content, start + 64)
-            for index in range(count):
-                place = start + header_size + index * section_size
-                if struct.unpack_from("<I", self._content, place + 64)[0] & code:
-                    struct.pack_into("<16s", self._content, place, b"__" + level.encode())
 
     def rename(self, names: dict[bytes, bytes]) -> bytes:
         if not self._places:
@@ -182,7 +199,8 @@ def main(level: str, number: str, output: str, *paths: str) -> None:
         sys.exit(f"no object defines {REGISTRATION.decode()}")
     names[underscore + REGISTRATION] = underscore + b"eliza_cpu_reg_" + suffix
     for index, each in enumerate(objects):
-        each.name_code(level, number)
+        if isinstance(each, Coff):
+            each.name_code(b".level" + number.encode())
         Path(f"{output}-{index}.o").write_bytes(each.rename(names))
 
 
