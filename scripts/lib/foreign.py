@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from lib.building import CHECKOUT
 from lib.bundles import python_path
 from lib.console import Failure, run
 from lib.environments import TEST, environment
-from lib.zig import WINDOWS, compiler
+from lib.levels import EMULATED, TOO_OLD, VARIABLE, levels_offered
+from lib.models import tiny_models
+from lib.zig import OLDEST_MACOS, WINDOWS, compiler
 
 TOUR = CHECKOUT / "tests" / "tools" / "abi_tour.c"
 # What the program must print of SmolLM2, whose tokens are those of Linux.
@@ -29,6 +33,11 @@ EXPECTED: dict[str, Any] = {
     "restored": [504, 3575, 282, 4649, 314, 7042, 30],
     "pointer_bytes": 8,
 }
+# Of the tiny model, on any system.
+TINY_TOKENS = [
+    *(222, 36, 35, 68, 265, 242, 6, 31, 191, 80, 213, 84),
+    *(195, 72, 277, 76, 265, 150, 86, 218, 196, 88, 291, 50),
+]
 # Parts of what the library must say to things that fail.
 REFUSALS = {
     "missing_bundle": "no such bundle': does not exist",
@@ -42,9 +51,11 @@ REFUSALS = {
 BUNDLE_NAME = "B\u00fcndel \u6a21\u578b"
 SECONDS = 600
 _WINESERVERS = ("wineserver", "/usr/lib/wine/wineserver", "/usr/lib/wine/wineserver64")
-# The oldest macOS of both architectures, as CMakeLists.txt has it.
-OLDEST_MACOS = "macOS 11.0"
 SYSTEM_LIBRARY = "/usr/lib/libSystem.B.dylib"
+# What every Windows 10 has.
+WINDOWS_LIBRARIES = re.compile(
+    r"(advapi32|kernel32|msvcrt|ntdll|shell32|api-ms-win-crt-\w+-l1-1-0)\.dll"
+)
 _READ = """
 import dataclasses, json, sys
 from eliza_ctypes.abi_check.image import read_images
@@ -53,45 +64,100 @@ print(json.dumps([dataclasses.asdict(image) for image in read_images(sys.argv[1]
 
 
 def check_windows(dll: Path) -> str:
-    """Runs the DLL in Wine: one greedy generation of SmolLM2, whose tokens must be those of Linux,
-    once more from a saved state, things that must fail, and folders with names outside any code
-    page. Before that, the file is checked against the ABI's table.
+    """Runs the DLL in Wine, with each CPU level that this machine offers: one greedy generation of
+    SmolLM2, whose tokens must be those of Linux, once more from a saved state, things that must
+    fail, and folders with names outside any code page. The same with a tiny model on older
+    processors, which qemu emulates. Before that, the file is checked against the ABI's table.
 
     Returns a line that says so. Raises Failure for anything else than expected, and where Wine is
     neither installed nor to be had.
     """
     _check_file(dll)
-    if [(image["format"], image["machine"]) for image in _read(dll)] != [("PE", "x86_64")]:
+    images = _read(dll)
+    if [(image["format"], image["machine"]) for image in images] != [("PE", "x86_64")]:
         raise Failure(f"{dll} is not a library for x86-64 Windows")
-    wine, server = _wine()
-    program = _windows_program()
+    for name in images[0]["libraries"]:
+        if not WINDOWS_LIBRARIES.fullmatch(name.lower()):
+            raise Failure(f"{dll} needs {name}: link it statically or build without it")
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="eliza-wine-"))
-    env = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("ELIZA_")},
-        "WINEPREFIX": str(folder / "prefix"),
-        "WINEDEBUG": "-all",
-        "WINEDLLOVERRIDES": "mscoree,mshtml=",  # it would offer to download them
-        "LC_ALL": "C.UTF-8",  # the encoding that it gives to file names
-    }
+    wine = Wine(dll, folder)
     try:
-        bundle = folder / BUNDLE_NAME
-        (bundle / "text").mkdir(parents=True)
-        (bundle / "text" / "model.gguf").symlink_to(fetch("smollm2"))
-        library = Path(shutil.copy2(dll, bundle))
-        arguments = [_windows_path(path) for path in (library, bundle, bundle)]
-        printed = _run_in_time([wine, program, *arguments], env)
+        smollm2 = wine.bundle(BUNDLE_NAME, fetch("smollm2"))
+        levels = levels_offered(wine.tour(smollm2, {VARIABLE: "?"}).stderr)
+        for level in levels:
+            # The highest is what the library chooses by itself.
+            forced = {} if level == levels[-1] else {VARIABLE: level}
+            _compare(wine.tour(smollm2, forced), level, EXPECTED)
+        tiny = wine.bundle("tiny", tiny_models(environment(TEST) / "python") / "tiny-bpe.gguf")
+        for cpu, level in EMULATED["x86_64"].items():
+            _compare(wine.tour(tiny, cpu=cpu), level, {"tokens": TINY_TOKENS})
+        for cpu in TOO_OLD["x86_64"]:
+            _refused(wine.tour(tiny, cpu=cpu), cpu)
     finally:
-        if server is not None:
-            subprocess.run([server, "-k"], env=env, capture_output=True)
+        wine.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    _compare(printed)
     seconds = time.monotonic() - started
     count = len(EXPECTED["tokens"])
     return (
         f"{dll.name}: {dll.stat().st_size / 1e6:.1f} MB, {count} tokens of SmolLM2 as on Linux and "
-        f"{len(REFUSALS)} refusals in {_version(wine)}, {seconds:.0f} s"
+        f"{len(REFUSALS)} refusals in {wine.version()} with {', '.join(levels)}; those of a tiny "
+        f"model as {', '.join(EMULATED['x86_64'])}, {seconds:.0f} s"
     )
+
+
+class Wine:
+    """Runs tests/tools/abi_tour.c with a DLL; everything it writes is in `folder`."""
+
+    def __init__(self, dll: Path, folder: Path) -> None:
+        self.wine, self.server = _wine()
+        self.qemu = _qemu()
+        self.program = _windows_program()
+        self.folder = folder
+        (folder / BUNDLE_NAME).mkdir()
+        self.library = Path(shutil.copy2(dll, folder / BUNDLE_NAME))
+        self.env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("ELIZA_")},
+            "WINEPREFIX": str(folder / "prefix"),
+            "WINEDEBUG": "-all",
+            "WINEDLLOVERRIDES": "mscoree,mshtml=",  # it would offer to download them
+            "LC_ALL": "C.UTF-8",  # the encoding that it gives to file names
+        }
+
+    def bundle(self, name: str, model: Path) -> Path:
+        bundle = self.folder / name
+        (bundle / "text").mkdir(parents=True)
+        (bundle / "text" / "model.gguf").symlink_to(model)
+        return bundle
+
+    def tour(
+        self, bundle: Path, variables: Mapping[str, str] | None = None, cpu: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        arguments = [_windows_path(path) for path in (self.library, bundle, bundle)]
+        command = [self.wine, str(self.program), *arguments]
+        env = {**self.env, **(variables or {})}
+        if cpu is not None:
+            command = [self.qemu, "-cpu", cpu, *command]
+            env["WINELOADERNOEXEC"] = "1"  # or it would start itself anew, outside the emulator
+        try:
+            return subprocess.run(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"{TOUR.stem} in Wine takes more than {SECONDS} s") from error
+
+    def version(self) -> str:
+        return run([self.wine, "--version"], "wine --version").split()[0]
+
+    def stop(self) -> None:
+        if self.server is not None:
+            subprocess.run([self.server, "-k"], env=self.env, capture_output=True)
 
 
 def check_macos(dylib: Path) -> str:
@@ -106,7 +172,7 @@ def check_macos(dylib: Path) -> str:
         raise Failure(f"{dylib} is not a library for one architecture of macOS")
     (image,) = images
     for what, found, expected in (
-        ("oldest system", image["oldest_system"], OLDEST_MACOS),
+        ("oldest system", image["oldest_system"], f"macOS {OLDEST_MACOS}"),
         ("install name", image["name"], "@rpath/libelizainference.dylib"),
         ("needed libraries", image["libraries"], [SYSTEM_LIBRARY]),
     ):
@@ -114,8 +180,8 @@ def check_macos(dylib: Path) -> str:
             raise Failure(f"{dylib}: {what}: {found} instead of {expected}")
     return (
         f"{dylib.name}: {dylib.stat().st_size / 1e6:.1f} MB, {image['machine']}, for "
-        f"{OLDEST_MACOS} and later, {len(image['exports'])} exports, needs {SYSTEM_LIBRARY} alone; "
-        f"never run"
+        f"macOS {OLDEST_MACOS} and later, {len(image['exports'])} exports, needs {SYSTEM_LIBRARY} "
+        f"alone; never run"
     )
 
 
@@ -132,8 +198,9 @@ def _read(library: Path) -> list[dict[str, Any]]:
 
 
 def _wine() -> tuple[str, str | None]:
-    """Wine and its server, installed where that needs nobody's consent."""
-    names = ("wine64", "wine", "/usr/lib/wine/wine64")
+    """Wine and its server, installed where that needs nobody's consent. Debian's `wine` is a
+    script, which no emulator runs."""
+    names = ("/usr/lib/wine/wine64", "wine64", "wine")
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None and apt.is_usable():
         apt.provide("wine64", "wine")
@@ -141,6 +208,15 @@ def _wine() -> tuple[str, str | None]:
     if found is None:
         raise Failure("a DLL is tried with Wine, which is missing (on Debian: wine64 and wine)")
     return found, next(filter(None, map(shutil.which, _WINESERVERS)), None)
+
+
+def _qemu() -> str:
+    if shutil.which("qemu-x86_64") is None and apt.is_usable():
+        apt.provide("qemu-user")
+    found = shutil.which("qemu-x86_64")
+    if found is None:
+        raise Failure("older processors are emulated by qemu-x86_64, which is missing (qemu-user)")
+    return found
 
 
 def _windows_program() -> Path:
@@ -162,38 +238,32 @@ def _windows_path(path: Path) -> str:
     return f"Z:{path}".replace("/", "\\")
 
 
-def _run_in_time(command: list[object], env: dict[str, str]) -> str:
-    arguments = [str(part) for part in command]
-    try:
-        done = subprocess.run(
-            arguments,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Failure(f"{TOUR.stem} in Wine takes more than {SECONDS} s") from error
+def _compare(
+    done: subprocess.CompletedProcess[str], level: str, expected: Mapping[str, object]
+) -> None:
+    what = f"{TOUR.stem} in Wine, CPU level {level}"
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()
-        raise Failure(f"{TOUR.stem} in Wine failed (exit status {done.returncode})\n{output}")
-    return done.stdout
-
-
-def _compare(printed: str) -> None:
+        raise Failure(f"{what}: exit status {done.returncode}\n{output}")
     try:
-        said = json.loads(printed)
+        said = json.loads(done.stdout)
     except ValueError as error:
-        raise Failure(f"{TOUR.stem} in Wine did not print JSON\n{printed}") from error
-    for name, expected in EXPECTED.items():
-        if said.get(name) != expected:
-            raise Failure(f"{TOUR.stem} in Wine: {name}: {said.get(name)} instead of {expected}")
+        raise Failure(f"{what}: did not print JSON\n{done.stdout}") from error
+    for name, value in expected.items():
+        if said.get(name) != value:
+            raise Failure(f"{what}: {name}: {said.get(name)} instead of {value}")
     for name, part in REFUSALS.items():
         if part not in said.get(name, ""):
-            raise Failure(f"{TOUR.stem} in Wine: {name}: {said.get(name)!r} lacks {part!r}")
+            raise Failure(f"{what}: {name}: {said.get(name)!r} lacks {part!r}")
+    # Where it lists its backends, the library says what it computes with.
+    if not re.search(rf"\bCPU level {level}\b", said["environment"]):
+        raise Failure(f"{what}: computes otherwise: {said['environment']}")
 
 
-def _version(wine: str) -> str:
-    return run([wine, "--version"], "wine --version").split()[0]
+def _refused(done: subprocess.CompletedProcess[str], cpu: str) -> None:
+    if done.returncode != 1 or "this build's lowest CPU level" not in done.stderr:
+        said = (done.stderr or done.stdout).strip()
+        raise Failure(
+            f"{TOUR.stem} in Wine on {cpu}, which is too old: exit status {done.returncode} "
+            f"instead of an error\n{said}"
+        )

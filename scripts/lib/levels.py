@@ -43,7 +43,12 @@ def offered_levels(made: Build) -> list[str]:
     done = subprocess.run(
         command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
-    found = re.search(r"this processor offers (.*) of ", done.stderr)
+    return levels_offered(done.stderr)
+
+
+def levels_offered(refusal: str) -> list[str]:
+    """What the library says of this machine where VARIABLE names a level that it has not."""
+    found = re.search(r"this processor offers (.*) of ", refusal)
     if found is None:
-        raise Failure(f"no CPU levels in {made.library}\n{done.stderr}")
+        raise Failure(f"a library that tells of no CPU levels:\n{refusal.strip()}")
     return found[1].split(", ")

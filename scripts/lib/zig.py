@@ -65,7 +65,7 @@ def toolchain(target: Target) -> Path:
         runtimes = [zig.parent / "lib" / name for name in ("libcxx", "libcxxabi", "libunwind")]
         licenses = [zig.parent / "LICENSE", *(folder / "LICENSE.TXT" for folder in runtimes)]
         if target.system == "Windows":
-            licenses.append(zig.parent / "lib" / "libc" / "mingw" / "COPYING")
+            licenses += _windows_licenses(zig.parent / "lib" / "libc" / "mingw", entry)
         settings = {
             "CMAKE_SYSTEM_NAME": target.system,
             "CMAKE_SYSTEM_PROCESSOR": target.processor,
@@ -98,6 +98,18 @@ def _write_wrapper(path: Path, zig: Path, target: Target, command: str) -> None:
         f'exec {shlex.quote(str(zig))} {command}{options} "$@"\n'
     )
     path.chmod(0o755)
+
+
+def _windows_licenses(mingw: Path, folder: Path) -> list[Path]:
+    """That of mingw-w64's runtime, and that of the conversion of numbers in it, which stands at the
+    head of its files."""
+    head, found, _ = (mingw / "gdtoa" / "gdtoa.c").read_text().partition("*/")
+    if not found or "Permission to use" not in head:
+        raise Failure(f"no licence at the head of {mingw / 'gdtoa' / 'gdtoa.c'}")
+    written = folder / "gdtoa" / "LICENSE"
+    written.parent.mkdir()
+    written.write_text(head + found + "\n")
+    return [mingw / "COPYING", written]
 
 
 def _binutils(target: Target) -> dict[str, str]:

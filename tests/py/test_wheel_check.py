@@ -219,7 +219,9 @@ def test_a_wheel_that_was_damaged_inside_is_refused(
     [
         ("linux_x86_64", "tag linux_x86_64, which no package index takes"),
         ("manylinux_2_36_x86_64", "tag manylinux_2_36_x86_64: it must run with glibc 2.28"),
-        ("manylinux_2_28_riscv64", "expected is manylinux_2_N_x86_64 or _aarch64"),
+        ("manylinux_2_28_riscv64", r"expected is manylinux_2_\d+_(x86_64|aarch64)"),
+        ("macosx_14_0_arm64", r"tag macosx_14_0_arm64: expected is macosx_11_0_(x86_64|arm64)"),
+        ("win_arm64", "tag win_arm64: expected is win_amd64"),
     ],
 )
 def test_a_platform_tag_that_is_not_ours_is_named(
@@ -394,6 +396,20 @@ def test_a_build_fact_that_is_not_of_a_release_is_named(
 ) -> None:
     library = make_library(facts={**FACTS, fact: value})
     assert f"the build fact {fact} is {value!r}" in complaints("library", {LIBRARY: library})
+
+
+def test_a_wheel_for_windows_needs_the_licence_of_mingws_runtime(
+    complaints: Check, good_library: bytes
+) -> None:
+    changes = {LIBRARY: None, "eliza_ctypes/lib/elizainference.dll": good_library}
+    name = NAME.replace("manylinux_2_28_x86_64", "win_amd64")
+    tag = f"{METADATA}/WHEEL"
+    changes[tag] = b"Root-Is-Purelib: false\nTag: py3-none-win_amd64\n"
+    said = complaints("contents", changes, name)
+    assert said.count("\n") == 1 and "has no licence file for mingw-w64's runtime" in said
+    changes[f"{METADATA}/licenses/mingw"] = b"Copyright (c) 2009 - 2013 by the mingw-w64 project\n"
+    changes[f"{METADATA}/licenses/gdtoa"] = b"Copyright (C) 1998, 1999 by Lucent Technologies\n"
+    assert complaints("contents", changes, name) == ""
 
 
 @pytest.mark.parametrize("instruction", [AVX, AVX512, BMI2])

@@ -21,6 +21,12 @@ from lib.wheel_checks.wheel import Wheel, fail_with
 
 LARGEST = 6_000_000
 NEWEST_GLIBC = (2, 28)
+# What the tags of each system's wheels are.
+PLATFORMS = {
+    "manylinux": r"manylinux_2_\d+_(x86_64|aarch64)",
+    "macosx": r"macosx_11_0_(x86_64|arm64)",
+    "win": r"win_amd64",
+}
 
 # What is inside every library, and how its licence is recognized.
 COMPONENTS = {
@@ -30,11 +36,19 @@ COMPONENTS = {
     "JSON for Modern C++": r"Copyright \(c\) [\d-]+ Niels Lohmann",
     "xxHash": r"Copyright \(c\) [\d-]+ Yann Collet",
 }
-# What a compiler links in on Linux, by the first word of the build fact. The exception in the
-# licence of gcc's runtime asks for nothing in what gcc makes.
+# What a compiler links in, by the first word of the build fact. The exception in the licence of
+# gcc's runtime asks for nothing in what gcc makes; Apple's is part of the system.
 RUNTIMES = {
     "Clang": {"libc++, libc++abi, libunwind": r"LLVM Exceptions to the Apache 2\.0 License"},
     "GNU": {},
+    "AppleClang": {},
+}
+# What each of them links in, by system.
+SYSTEM_RUNTIMES = {
+    "win": {
+        "mingw-w64's runtime": r"Copyright \(c\) [\d -]+ by the mingw-w64 project",
+        "gdtoa in mingw-w64's runtime": r"Copyright \(C\) [\d, -]+ by Lucent Technologies",
+    },
 }
 # Where people and build services work.
 _WORKPLACE = re.compile(rb"/(?:home|root|Users|github|builds?|workspace)/[\w.@+-]+/[\w.@/+-]*")
@@ -59,17 +73,17 @@ def _tags(wheel: Wheel) -> Iterator[str]:
     if wheel.python != "py3-none":
         yield f"is for {wheel.python}: it must be py3-none, the package is pure Python"
     for platform in wheel.platforms:
-        glibc = re.fullmatch(r"manylinux_(\d+)_(\d+)_(x86_64|aarch64)", platform)
-        if wheel.system == "manylinux" and not glibc:
-            yield f"has the tag {platform}: expected is manylinux_2_N_x86_64 or _aarch64"
-        elif glibc and (int(glibc[1]), int(glibc[2])) > NEWEST_GLIBC:
-            newest = ".".join(map(str, NEWEST_GLIBC))
-            yield f"has the tag {platform}: it must run with glibc {newest}, build it for that"
-        elif wheel.system not in ("manylinux", "macosx", "win"):
+        glibc = re.fullmatch(r"manylinux_(\d+)_(\d+)_\w+", platform)
+        if wheel.system not in PLATFORMS:
             yield (
                 f"has the tag {platform}, which no package index takes: "
                 "build it with scripts/wheel or repair it"
             )
+        elif not re.fullmatch(PLATFORMS[wheel.system], platform):
+            yield f"has the tag {platform}: expected is {PLATFORMS[wheel.system]}"
+        elif glibc and (int(glibc[1]), int(glibc[2])) > NEWEST_GLIBC:
+            newest = ".".join(map(str, NEWEST_GLIBC))
+            yield f"has the tag {platform}: it must run with glibc {newest}, build it for that"
     path = wheel.folder / wheel.metadata / "WHEEL"
     if not path.is_file():
         yield f"has no {wheel.metadata}/WHEEL"
@@ -153,14 +167,13 @@ def _licences(wheel: Wheel) -> Iterator[str]:
         for path in wheel.folder.rglob("*")
         if path.is_file() and _is_licence(path)
     ]
-    wanted = dict(COMPONENTS)
-    if wheel.system == "manylinux":
-        facts = build_facts(wheel.library) or {}
-        compiler = str(facts.get("compiler") or "?").split()[0]
-        if compiler in RUNTIMES:
-            wanted.update(RUNTIMES[compiler])
-        else:
-            yield f"was compiled by {compiler}, whose runtime's licence is not known here"
+    wanted = {**COMPONENTS, **SYSTEM_RUNTIMES.get(wheel.system, {})}
+    facts = build_facts(wheel.library) or {}
+    compiler = str(facts.get("compiler") or "?").split()[0]
+    if compiler in RUNTIMES:
+        wanted.update(RUNTIMES[compiler])
+    else:
+        yield f"was compiled by {compiler}, whose runtime's licence is not known here"
     for component, pattern in wanted.items():
         if not any(re.search(pattern, text) for text in texts):
             yield f"has no licence file for {component}: none has {pattern!r}"

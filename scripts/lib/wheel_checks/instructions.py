@@ -1,6 +1,7 @@
 """Which instructions each part of the library has.
 
-The code of a CPU level is in a section of its own, which stripping leaves (cmake/CpuLevels.cmake).
+The code of a CPU level is in a section of its own, which stripping leaves (cmake/CpuLevels.cmake,
+cmake/separate_level.py).
 Everything else runs on every processor and must be without the levels' instructions.
 """
 
@@ -55,8 +56,8 @@ def _problems(wheel: Wheel) -> Iterator[str]:
     for level in LEVELS[wheel.machine]:
         if level not in sections:
             yield (
-                f"the library has no section .text_{level}: its levels cannot be told apart, "
-                "build it with this checkout's cmake/CpuLevels.cmake"
+                f"the library has no section {_section_of(level, wheel)}: its levels cannot be "
+                "told apart, build it with this checkout's cmake/CpuLevels.cmake"
             )
     for part, codes in sections.items():
         forbidden = FORBIDDEN[wheel.machine].get(part, set())
@@ -76,15 +77,31 @@ def _problems(wheel: Wheel) -> Iterator[str]:
 
 def _code(wheel: Wheel) -> dict[str | None, list[tuple[int, bytes]]]:
     """Executable sections by the level that they belong to."""
-    binary: Any = lief.ELF.parse(str(wheel.library))
+    levels = {_section_of(level, wheel): level for level in LEVELS[wheel.machine]}
     parts: dict[str | None, list[tuple[int, bytes]]] = {}
-    for section in binary.sections:
-        if not section.has(lief.ELF.Section.FLAGS.EXECINSTR):
-            continue
-        name = section.name[len(".text_") :] if section.name.startswith(".text_") else None
-        part = name if name in LEVELS[wheel.machine] else None
-        parts.setdefault(part, []).append((section.virtual_address, bytes(section.content)))
+    for name, address, content in _executable(wheel):
+        parts.setdefault(levels.get(name), []).append((address, content))
     return parts
+
+
+def _section_of(level: str, wheel: Wheel) -> str:
+    number = LEVELS[wheel.machine].index(level)
+    return f".level{number}" if wheel.system == "win" else f".text_{level}"
+
+
+def _executable(wheel: Wheel) -> Iterator[tuple[str, int, bytes]]:
+    path = str(wheel.library)
+    parsed: Any = lief
+    if wheel.system == "win":
+        executable = parsed.PE.Section.CHARACTERISTICS.MEM_EXECUTE
+        sections = parsed.PE.parse(path).sections
+        found = [section for section in sections if section.has_characteristic(executable)]
+    else:
+        executable = parsed.ELF.Section.FLAGS.EXECINSTR
+        sections = parsed.ELF.parse(path).sections
+        found = [section for section in sections if section.has(executable)]
+    for section in found:
+        yield section.name, section.virtual_address, bytes(section.content)
 
 
 Kinds = Iterator[tuple[str, str]]

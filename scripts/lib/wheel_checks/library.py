@@ -23,6 +23,11 @@ from lib.wheel_checks.wheel import Wheel, fail_with
 ALLOWED = re.compile(r"lib(c|m|dl|pthread|rt)\.so\.\d|ld-linux-(x86-64|aarch64)\.so\.\d")
 
 
+def check_facts(wheel: Wheel) -> None:
+    """What the library says of its build, on any system."""
+    fail_with(wheel, _facts(wheel, build_facts(wheel.library)))
+
+
 def check_linux_library(wheel: Wheel) -> None:
     library = wheel.library
     report = check_library(library, read_table(CHECKOUT / "docs" / "abi" / "abi-v8.json"))
