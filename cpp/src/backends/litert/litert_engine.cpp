@@ -29,9 +29,11 @@ bool host_has_gpu_driver() {
 #else
 #ifdef _WIN32
   const std::array<const char*, 2> drivers = {"d3d12.dll", "vulkan-1.dll"};
+#elif defined(__ANDROID__)
+  const std::array<const char*, 2> drivers = {"libvulkan.so", "libOpenCL.so"};
 #else
-  const std::array<const char*, 4> drivers = {"libvulkan.so.1", "libvulkan.so", "libOpenCL.so.1",
-                                              "libOpenCL.so"};
+  // Not OpenCL, which it has no use for here: many a machine without a GPU has that loader.
+  const std::array<const char*, 1> drivers = {"libvulkan.so.1"};
 #endif
   return std::any_of(drivers.begin(), drivers.end(), platform::has_library);
 #endif
