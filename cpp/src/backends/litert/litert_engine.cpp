@@ -105,7 +105,7 @@ AcceleratorPlan plan_accelerators(const Runtime& runtime, LoadedFile* file,
     } else if (accelerator == Accelerator::gpu && !options.gpu_allowed && !options.forced) {
       problem = "ELIZA_LLM_USE_GPU is 0";
     } else if (accelerator == Accelerator::gpu && !host_has_gpu_driver()) {
-      problem = "there is no Vulkan or OpenCL driver";
+      problem = "there is no driver for it";
     }
     if (problem.empty()) {
       plan.candidates.push_back(accelerator);
