@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lib import cache
@@ -36,13 +37,12 @@ def build_wheel(name: str, folder: Path) -> Path:
     What else the caller has set for compilers and build tools, or leaves lying about, has no
     influence.
     """
-    _forget_settings()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Failure(f"{folder}: {error.strerror}") from error
     work = _work(name)
-    with cache.locked(work.with_suffix(".lock")):
+    with cache.locked(work.with_suffix(".lock")), _usual_settings():
         shutil.rmtree(work, ignore_errors=True)
         source = _source(work)
         settings = {"CMAKE_TOOLCHAIN_FILE": toolchain(TARGETS[name]), "ELIZA_CPU_LEVELS": "ON"}
@@ -62,12 +62,20 @@ def unpack_library(wheel: Path, folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def _forget_settings() -> None:
-    os.umask(0o022)
+@contextlib.contextmanager
+def _usual_settings() -> Iterator[None]:
+    """Without what the caller has set for compilers and build tools, and for new files."""
     flags = {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"}
-    for name in list(os.environ):
-        if name in flags or name.startswith(("CMAKE_", "SKBUILD_")):
-            del os.environ[name]
+    before, mask = dict(os.environ), os.umask(0o022)
+    try:
+        for name in before:
+            if name in flags or name.startswith(("CMAKE_", "SKBUILD_")):
+                del os.environ[name]
+        yield
+    finally:
+        os.umask(mask)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _source(work: Path) -> Path:
