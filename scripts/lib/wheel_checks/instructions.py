@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import capstone  # type: ignore[import-untyped]
 import lief
 
 from lib.levels import LEVELS
@@ -111,8 +110,7 @@ Instruction = tuple[int, int, str, str]
 def _x86_kinds(code: bytes, address: int) -> Kinds:
     """By encoding: what begins with VEX or EVEX, whichever registers it uses, needs AVX's state or
     an extension from after it. In 64-bit code those three bytes begin nothing else."""
-    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    for at, _, mnemonic, operands in _instructions(disassembler, code, address):
+    for at, _, mnemonic, operands in _instructions("X86", "64", code, address):
         first = at - address
         while code[first] in _X86_PREFIXES and first + 1 < len(code):
             first += 1
@@ -122,8 +120,7 @@ def _x86_kinds(code: bytes, address: int) -> Kinds:
 
 
 def _arm_kinds(code: bytes, address: int) -> Kinds:
-    disassembler = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
-    for at, _, mnemonic, operands in _instructions(disassembler, code, address):
+    for at, _, mnemonic, operands in _instructions("ARM64", "ARM", code, address):
         shown = f"{at:x}: {mnemonic} {operands}"
         if _ARM_MATRIX.fullmatch(mnemonic):
             yield _MATRIX, shown
@@ -133,8 +130,13 @@ def _arm_kinds(code: bytes, address: int) -> Kinds:
             yield _HALVES, shown
 
 
-def _instructions(disassembler: Any, code: bytes, address: int) -> Iterator[Instruction]:
+def _instructions(architecture: str, mode: str, code: bytes, address: int) -> Iterator[Instruction]:
     """Address, length, name, operands; the bytes that are no instruction are named .byte."""
+    # Not above: it cannot be loaded under the address sanitizer, and this module is imported there.
+    import capstone  # type: ignore[import-untyped]
+
+    kind = getattr(capstone, f"CS_ARCH_{architecture}"), getattr(capstone, f"CS_MODE_{mode}")
+    disassembler = capstone.Cs(*kind)
     disassembler.skipdata = True
     start = 0
     while start < len(code):
