@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 
 from lib.console import Failure, run
 
@@ -32,6 +33,20 @@ def provide(*names: str) -> None:
     except Failure:
         update()
         install(*names)
+
+
+def program(names: Sequence[str], *packages: str) -> str:
+    """The path of the first of these programs that there is, from the packages if need be.
+
+    Raises Failure where none is to be had.
+    """
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None and is_usable():
+        provide(*packages)
+        found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        raise Failure(f"{names[0]} is missing (on Debian: {' '.join(packages)})")
+    return found
 
 
 def _environment() -> dict[str, str]:

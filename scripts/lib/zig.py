@@ -125,18 +125,6 @@ def _binutils(target: Target) -> dict[str, str]:
 
 def _binutil(target: Target, name: str) -> str:
     """GNU's: zig's linker does not merge object files as the CPU levels need it."""
-    found = _installed_binutil(target, name)
     package = f"binutils-{target.processor.replace('_', '-')}-linux-gnu"
-    if found is None and apt.is_usable():
-        apt.provide(package)
-        found = _installed_binutil(target, name)
-    if found is None:
-        raise Failure(f"GNU binutils for {target.processor} are missing (on Debian: {package})")
-    return found
-
-
-def _installed_binutil(target: Target, name: str) -> str | None:
-    found = shutil.which(target.binutils + name)
-    if found is None and target.processor == platform.machine():
-        found = shutil.which(name)
-    return found
+    own = (name,) if target.processor == platform.machine() else ()
+    return apt.program((target.binutils + name, *own), package)

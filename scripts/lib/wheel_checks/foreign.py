@@ -111,7 +111,7 @@ class Wine:
 
     def __init__(self, dll: Path, folder: Path) -> None:
         self.wine, self.server = _wine()
-        self.qemu = _qemu()
+        self.qemu = apt.program(("qemu-x86_64",), "qemu-user")
         self.program = _windows_program()
         self.folder = folder
         (folder / BUNDLE_NAME).mkdir()
@@ -200,23 +200,8 @@ def _read(library: Path) -> list[dict[str, Any]]:
 def _wine() -> tuple[str, str | None]:
     """Wine and its server, installed where that needs nobody's consent. Debian's `wine` is a
     script, which no emulator runs."""
-    names = ("/usr/lib/wine/wine64", "wine64", "wine")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None and apt.is_usable():
-        apt.provide("wine64", "wine")
-        found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        raise Failure("a DLL is tried with Wine, which is missing (on Debian: wine64 and wine)")
-    return found, next(filter(None, map(shutil.which, _WINESERVERS)), None)
-
-
-def _qemu() -> str:
-    if shutil.which("qemu-x86_64") is None and apt.is_usable():
-        apt.provide("qemu-user")
-    found = shutil.which("qemu-x86_64")
-    if found is None:
-        raise Failure("older processors are emulated by qemu-x86_64, which is missing (qemu-user)")
-    return found
+    wine = apt.program(("/usr/lib/wine/wine64", "wine64", "wine"), "wine64", "wine")
+    return wine, next(filter(None, map(shutil.which, _WINESERVERS)), None)
 
 
 def _windows_program() -> Path:

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,18 +139,13 @@ def _shown(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _emulator(machine: str) -> str:
-    name = f"qemu-{machine}"
-    libraries = None if machine == platform.machine() else SYSTEM_LIBRARIES[machine]
-    if apt.is_usable():
-        if not shutil.which(name):
-            apt.provide("qemu-user")
-        if libraries and not libraries.is_dir():
-            apt.provide(PACKAGES[machine])
-    found = shutil.which(name)
-    if found is None:
-        raise Failure(f"{name} is missing (on Debian: qemu-user)")
-    if libraries and not libraries.is_dir():
-        raise Failure(f"{libraries} is missing (on Debian: {PACKAGES[machine]})")
+    found = apt.program((f"qemu-{machine}",), "qemu-user")
+    if machine != platform.machine():
+        libraries, package = SYSTEM_LIBRARIES[machine], PACKAGES[machine]
+        if not libraries.is_dir() and apt.is_usable():
+            apt.provide(package)
+        if not libraries.is_dir():
+            raise Failure(f"{libraries} is missing (on Debian: {package})")
     return found
 
 
