@@ -11,7 +11,7 @@ from lib.assets import fetch
 from lib.building import CHECKOUT
 from lib.console import Failure, run
 from lib.levels import LEVELS
-from lib.models import tiny_models
+from lib.models import given_models
 from lib.wheel_checks import isolation
 from lib.wheel_checks.wheel import Wheel, fail_with
 
@@ -104,7 +104,5 @@ def pytest_settings(wheel: Wheel, installed: Installed) -> dict[str, str]:
     return {
         **isolation.settings(installed.home, *programs),
         "ELIZA_INFERENCE_LIBRARY": str(library),
-        "ELIZA_TEST_MODELS": str(tiny_models(Path(sys.executable))),
-        "ELIZA_TEST_SMOLLM2": str(fetch("smollm2")),
-        "ELIZA_TEST_GEMMA3": str(fetch("gemma3-270m")),
+        **given_models(Path(sys.executable)),
     }
