@@ -245,8 +245,7 @@ endif()
 
 # Which level of CPU kernels computes, and the levels, where there are any.
 add_library(eliza_cpu STATIC cpp/src/cpu/features.cpp cpp/src/cpu/level.cpp)
-target_include_directories(eliza_cpu PUBLIC cpp/src)
-target_link_libraries(eliza_cpu PRIVATE eliza_flags PUBLIC eliza_platform)
+target_link_libraries(eliza_cpu PRIVATE eliza_flags PUBLIC eliza_support)
 if(eliza_cpu_levels)
   eliza_add_cpu_levels(eliza_cpu)
 endif()

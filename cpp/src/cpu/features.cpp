@@ -1,5 +1,9 @@
 #include "cpu/features.h"
 
+#include <vector>
+
+#include "support/environment.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -71,13 +75,11 @@ bool offers(const char* name) {
 }  // namespace
 
 std::string names_of(Features features) {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto& known : feature_names) {
-    if (!(features & known.feature)) continue;
-    if (!names.empty()) names += ", ";
-    names += known.name;
+    if (features & known.feature) names.emplace_back(known.name);
   }
-  return names;
+  return joined(names);
 }
 
 Features features_of(const X86Registers& registers) {

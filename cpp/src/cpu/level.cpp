@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "platform/environment_variable.h"
+#include "support/environment.h"
+#include "support/error.h"
 
 // Written by cmake/CpuLevels.cmake: names and spaces.
 #ifndef ELIZA_CPU_LEVEL_NAMES
@@ -22,18 +23,13 @@ constexpr Features for_avx512 = for_avx2 | avx512f | avx512cd | avx512vl | avx51
 constexpr Features for_avx512_vnni = for_avx512 | avx512_vnni;
 
 std::string listed(const std::vector<const Level*>& levels) {
-  std::string names;
-  for (const auto* level : levels) names += (names.empty() ? "" : ", ") + std::string(level->name);
-  return names.empty() ? "none of them" : names;
+  std::vector<std::string> names;
+  for (const auto* level : levels) names.emplace_back(level->name);
+  return names.empty() ? "none of them" : joined(names);
 }
 
-// "environment variable ELIZA_CPU_LEVEL is 'VALUE'", the value shortened and on one line.
 std::string variable_is(const std::string& value) {
-  std::string shown = value.substr(0, 40);
-  for (char& character : shown) {
-    if (static_cast<unsigned char>(character) < 0x20 || character == 0x7f) character = '?';
-  }
-  return std::string("environment variable ") + variable + " is '" + shown + "'";
+  return std::string("environment variable ") + variable + " is " + quoted(value);
 }
 
 }  // namespace
@@ -99,7 +95,7 @@ Choice active_level() {
   static const Level* active = nullptr;
   const std::lock_guard<std::mutex> lock(mutex);
 
-  const std::string forced = platform::environment_variable(variable).value_or("");
+  const std::string forced = environment_string(variable).value_or("");
   if (built_levels().empty()) {
     if (forced.empty()) return {};
     return {nullptr, variable_is(forced) +

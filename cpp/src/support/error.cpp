@@ -38,14 +38,18 @@ std::string shortened(const std::string& text) {
 
 std::string quoted(const std::string& value) {
   constexpr char digits[] = "0123456789abcdef";
+  const std::string shown = shortened(value);
   std::string text;
-  for (const char character : shortened(value)) {
-    const auto byte = static_cast<unsigned char>(character);
-    if (byte >= 0x20 && byte != 0x7f) {
-      text += character;
-    } else {
+  bool second = false;  // of the two bytes of U+0080 to U+009F, which terminals obey too
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(shown[i]);
+    const bool first = byte == 0xc2 && i + 1 < shown.size() && (shown[i + 1] & 0xe0) == 0x80;
+    if (byte < 0x20 || byte == 0x7f || first || second) {
       text += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    } else {
+      text += shown[i];
     }
+    second = first;
   }
   return "'" + text + "'";
 }

@@ -32,8 +32,8 @@ char* duplicate_message(const std::string& message) noexcept;
 // The beginning of a long text: messages stay readable whatever the caller passed.
 std::string shortened(const std::string& text);
 
-// `value` in single quotes, shortened when long, control characters as \xNN: how messages show what
-// the caller passed.
+// `value` in single quotes, shortened when long, the bytes of control characters as \xNN: how
+// messages show what the caller passed.
 std::string quoted(const std::string& value);
 
 }  // namespace eliza
