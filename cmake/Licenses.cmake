@@ -25,7 +25,12 @@ endif()
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/licenses/llamafile.txt CONTENT "${head}" @ONLY)
 eliza_install_license(llamafile ${PROJECT_BINARY_DIR}/licenses/llamafile.txt)
 
-# libgcc and libstdc++ ask for nothing where a compiler makes them part of its output.
+# libgcc and libstdc++ ask for nothing where a compiler makes them part of its output; the runtime of
+# mingw-w64 does, and is part of it. Each distribution of that compiler keeps its licence elsewhere.
+if(MINGW AND eliza_cpu_levels AND NOT ELIZA_CXX_RUNTIME_LICENSES)
+  message(FATAL_ERROR "A library for other machines needs the licences of mingw-w64's runtime and of "
+    "winpthreads beside it: name their files in ELIZA_CXX_RUNTIME_LICENSES")
+endif()
 foreach(file IN LISTS ELIZA_CXX_RUNTIME_LICENSES)
   get_filename_component(name "${file}" DIRECTORY)
   get_filename_component(name "${name}" NAME)
