@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -39,14 +40,20 @@ def test_an_unknown_level_is_refused_with_those_that_there_are(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("options", "origin", "reason"),
     [
-        ([], "ELIZA_CPU_LEVELS_DIR is given without ELIZA_CPU_LEVELS"),
-        (["-DELIZA_CPU_LEVELS=ON"], "nothing was built in"),
+        ([], None, "ELIZA_CPU_LEVELS_DIR is given without ELIZA_CPU_LEVELS"),
+        (["-DELIZA_CPU_LEVELS=ON"], None, "nothing was built in"),
+        (["-DELIZA_CPU_LEVELS=ON"], f"{64 * '0'}\nGNU 12\n", "made of other sources"),
+        (["-DELIZA_CPU_LEVELS=ON"], "", "made of other sources"),
     ],
 )
 def test_a_folder_of_levels_that_cannot_be_used_is_refused(
-    tmp_path: Path, options: list[str], reason: str
+    tmp_path: Path, options: list[str], origin: Optional[str], reason: str
 ) -> None:
-    said = refusal(tmp_path, *options, f"-DELIZA_CPU_LEVELS_DIR={tmp_path}")
+    folder = tmp_path / "levels"
+    folder.mkdir()
+    if origin is not None:
+        (folder / "origin.txt").write_text(origin)
+    said = refusal(tmp_path / "build", *options, f"-DELIZA_CPU_LEVELS_DIR={folder}")
     assert reason in said
