@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -27,7 +28,7 @@ from lib.console import Failure
 from lib.levels import LEVELS
 from lib.wheel_checks.contents import check_contents
 from lib.wheel_checks.instructions import check_instructions
-from lib.wheel_checks.library import check_linux_library
+from lib.wheel_checks.library import check_library
 from lib.wheel_checks.wheel import open_wheel
 
 pytestmark = [
@@ -40,6 +41,7 @@ pytestmark = [
 ]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+STUBS = CHECKOUT / "tests" / "fixtures" / "abi"
 VERSION = eliza_ctypes.__version__
 METADATA = f"eliza_ctypes-{VERSION}.dist-info"
 NAME = f"eliza_ctypes-{VERSION}-py3-none-manylinux_2_28_x86_64.whl"
@@ -67,7 +69,7 @@ FACTS: dict[str, Any] = {
 }
 CHECKS = {
     "contents": check_contents,
-    "library": check_linux_library,
+    "library": check_library,
     "instructions": check_instructions,
 }
 AVX, AVX512 = "vaddps %ymm0, %ymm1, %ymm2", "vaddps %zmm0, %zmm1, %zmm2"
@@ -410,6 +412,36 @@ def test_a_wheel_for_windows_needs_the_licence_of_mingws_runtime(
     changes[f"{METADATA}/licenses/mingw"] = b"Copyright (c) 2009 - 2013 by the mingw-w64 project\n"
     changes[f"{METADATA}/licenses/gdtoa"] = b"Copyright (C) 1998, 1999 by Lucent Technologies\n"
     assert complaints("contents", changes, name) == ""
+
+
+@pytest.mark.parametrize(
+    ("platform_tag", "stub", "problems"),
+    [
+        ("win_amd64", "good-x86_64.dll", []),
+        (
+            "win_amd64",
+            "faulty-x86_64.dll",
+            ["the DLL name is inference.dll", "imports WSAStartup", "the library needs WS2_32.dll"],
+        ),
+        ("macosx_11_0_arm64", "faulty-arm64.dylib", ["cancel is not exported", "imports fork"]),
+        ("macosx_11_0_arm64", "good-arm64.dylib", ["is for macOS 13.0 and later, not macOS 11.0"]),
+        ("macosx_11_0_x86_64", "good-arm64.dylib", ["is Mach-O for aarch64, not Mach-O for x86"]),
+        ("macosx_11_0_arm64", "good-fat.dylib", ["is Mach-O for x86_64 and Mach-O for aarch64"]),
+        ("win_amd64", "good-arm64.dylib", ["is Mach-O for aarch64, not PE for x86_64"]),
+        ("manylinux_2_28_x86_64", "good-x86_64.dll", ["is PE for x86_64, not ELF for x86_64"]),
+    ],
+)
+def test_libraries_of_other_systems_are_read(
+    complaints: Check, platform_tag: str, stub: str, problems: list[str]
+) -> None:
+    library = gzip.decompress((STUBS / f"{stub}.gz").read_bytes())
+    name = NAME.replace("manylinux_2_28_x86_64", platform_tag)
+    said = complaints("library", {LIBRARY: None, f"eliza_ctypes/lib/{stub}": library}, name)
+    for problem in problems:
+        assert problem in said
+    # The stubs have none.
+    assert "has no build facts" in said
+    assert bool(problems) == ("\n" in said)
 
 
 @pytest.mark.parametrize("instruction", [AVX, AVX512, BMI2])

@@ -10,7 +10,7 @@ from typing import Any
 
 import lief
 
-from eliza_ctypes.abi_check.binary import check_library
+from eliza_ctypes.abi_check.binary import check_library as abi_check
 from eliza_ctypes.abi_check.image import read_images
 from eliza_ctypes.abi_check.table import read_table
 from eliza_ctypes.report import build_facts
@@ -18,35 +18,52 @@ from lib.building import CHECKOUT
 from lib.console import run
 from lib.levels import LEVELS
 from lib.wheel_checks.wheel import Wheel, fail_with
+from lib.zig import OLDEST_MACOS
 
-# What every Linux has. libstdc++, libgcc_s and libgomp come in versions, and clash with others'.
-ALLOWED = re.compile(r"lib(c|m|dl|pthread|rt)\.so\.\d|ld-linux-(x86-64|aarch64)\.so\.\d")
-
-
-def check_facts(wheel: Wheel) -> None:
-    """What the library says of its build, on any system."""
-    fail_with(wheel, _facts(wheel, build_facts(wheel.library)))
-
-
-def check_linux_library(wheel: Wheel) -> None:
-    library = wheel.library
-    report = check_library(library, read_table(CHECKOUT / "docs" / "abi" / "abi-v8.json"))
-    fail_with(
-        wheel,
-        [
-            *(f"the library: {finding.message}" for finding in report.problems),
-            *(_needs(library) if report.judged else ()),
-            *_facts(wheel, build_facts(library)),
-            *_auditwheel(wheel),
-        ],
-    )
+FORMATS = {"macosx": "Mach-O", "win": "PE"}
+# What every system with that format has. libstdc++, libgcc_s and libgomp come in versions, and
+# clash with those of others.
+ALLOWED = {
+    "ELF": r"lib(c|m|dl|pthread|rt)\.so\.\d|ld-linux-(x86-64|aarch64)\.so\.\d",
+    "Mach-O": r"/usr/lib/lib(System\.B|c\+\+\.1|objc\.A)\.dylib"
+    r"|/System/Library/Frameworks/(Accelerate|CoreFoundation|Foundation|Metal|MetalKit)\.framework/.*",
+    "PE": r"(?i)(advapi32|kernel32|msvcrt|ntdll|shell32|api-ms-win-crt-\w+-l1-1-0)\.dll",
+}
 
 
-def _needs(library: Path) -> Iterator[str]:
-    for image in read_images(library):
-        for name in image.libraries:
-            if not ALLOWED.fullmatch(name):
-                yield f"the library needs {name}: link it statically or build without it"
+def check_library(wheel: Wheel) -> None:
+    report = abi_check(wheel.library, read_table(CHECKOUT / "docs" / "abi" / "abi-v8.json"))
+    problems = [f"the library: {finding.message}" for finding in report.problems]
+    if report.judged:
+        problems += _file(wheel)
+    problems += _facts(wheel, build_facts(wheel.library))
+    fail_with(wheel, problems)
+
+
+def _file(wheel: Wheel) -> Iterator[str]:
+    images = read_images(wheel.library)
+    expected = (FORMATS.get(wheel.system, "ELF"), wheel.machine)
+    found = [(image.format, image.machine) for image in images]
+    if found != [expected]:
+        yield f"the library is {_named(*found)}, not {_named(expected)}"
+        return
+    (image,) = images
+    for name in image.libraries:
+        if not re.fullmatch(ALLOWED[image.format], name):
+            yield f"the library needs {name}: link it statically or build without it"
+    if image.format == "ELF":
+        yield from _elf(wheel.library)
+        yield from _auditwheel(wheel)
+    oldest = f"macOS {OLDEST_MACOS}"
+    if image.format == "Mach-O" and image.oldest_system != oldest:
+        yield f"the library is for {image.oldest_system} and later, not {oldest}"
+
+
+def _named(*images: tuple[str, str]) -> str:
+    return " and ".join(f"{format_} for {machine}" for format_, machine in images)
+
+
+def _elf(library: Path) -> Iterator[str]:
     binary: Any = lief.ELF.parse(str(library))
     for tag in (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH):
         if binary.has(tag):

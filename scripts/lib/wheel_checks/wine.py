@@ -1,4 +1,4 @@
-"""Libraries for systems that this machine does not run: tried under emulation, or read."""
+"""The library of a wheel for Windows, driven in Wine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-import time
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from typing import Any
 from lib import apt, cache
 from lib.assets import fetch
 from lib.building import CHECKOUT
-from lib.bundles import python_path
-from lib.console import Failure, run
-from lib.environments import TEST, environment
+from lib.console import Failure, run, say
 from lib.levels import EMULATED, TOO_OLD, VARIABLE, levels_offered
 from lib.models import tiny_models
-from lib.zig import OLDEST_MACOS, WINDOWS, compiler
+from lib.wheel_checks.wheel import Wheel
+from lib.zig import WINDOWS, compiler
 
 TOUR = CHECKOUT / "tests" / "tools" / "abi_tour.c"
 # What the program must print of SmolLM2, whose tokens are those of Linux.
@@ -51,59 +49,35 @@ REFUSALS = {
 BUNDLE_NAME = "B\u00fcndel \u6a21\u578b"
 SECONDS = 600
 _WINESERVERS = ("wineserver", "/usr/lib/wine/wineserver", "/usr/lib/wine/wineserver64")
-SYSTEM_LIBRARY = "/usr/lib/libSystem.B.dylib"
-# What every Windows 10 has.
-WINDOWS_LIBRARIES = re.compile(
-    r"(advapi32|kernel32|msvcrt|ntdll|shell32|api-ms-win-crt-\w+-l1-1-0)\.dll"
-)
-_READ = """
-import dataclasses, json, sys
-from eliza_ctypes.abi_check.image import read_images
-print(json.dumps([dataclasses.asdict(image) for image in read_images(sys.argv[1])], default=sorted))
-"""
 
 
-def check_windows(dll: Path) -> str:
+def check_in_wine(wheel: Wheel, folder: Path) -> None:
     """Runs the DLL in Wine, with each CPU level that this machine offers: one greedy generation of
     SmolLM2, whose tokens must be those of Linux, once more from a saved state, things that must
     fail, and folders with names outside any code page. The same with a tiny model on older
-    processors, which qemu emulates. Before that, the file is checked against the ABI's table.
+    processors, which qemu emulates.
 
-    Returns a line that says so. Raises Failure for anything else than expected, and where Wine is
-    neither installed nor to be had.
+    Raises Failure for anything else than expected, and where Wine is neither installed nor to be
+    had.
     """
-    _check_file(dll)
-    images = _read(dll)
-    if [(image["format"], image["machine"]) for image in images] != [("PE", "x86_64")]:
-        raise Failure(f"{dll} is not a library for x86-64 Windows")
-    for name in images[0]["libraries"]:
-        if not WINDOWS_LIBRARIES.fullmatch(name.lower()):
-            raise Failure(f"{dll} needs {name}: link it statically or build without it")
-    started = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="eliza-wine-"))
-    wine = Wine(dll, folder)
+    wine = Wine(wheel.library, folder)
     try:
         smollm2 = wine.bundle(BUNDLE_NAME, fetch("smollm2"))
         levels = levels_offered(wine.tour(smollm2, {VARIABLE: "?"}).stderr)
         for level in levels:
+            say(f"{wine.version}: level {level}, SmolLM2")
             # The highest is what the library chooses by itself.
             forced = {} if level == levels[-1] else {VARIABLE: level}
             _compare(wine.tour(smollm2, forced), level, EXPECTED)
-        tiny = wine.bundle("tiny", tiny_models(environment(TEST) / "python") / "tiny-bpe.gguf")
+        tiny = wine.bundle("tiny", tiny_models(Path(sys.executable)) / "tiny-bpe.gguf")
         for cpu, level in EMULATED["x86_64"].items():
+            say(f"{cpu}: level {level}, {len(TINY_TOKENS)} tokens")
             _compare(wine.tour(tiny, cpu=cpu), level, {"tokens": TINY_TOKENS})
         for cpu in TOO_OLD["x86_64"]:
+            say(f"{cpu}: an error")
             _refused(wine.tour(tiny, cpu=cpu), cpu)
     finally:
         wine.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    seconds = time.monotonic() - started
-    count = len(EXPECTED["tokens"])
-    return (
-        f"{dll.name}: {dll.stat().st_size / 1e6:.1f} MB, {count} tokens of SmolLM2 as on Linux and "
-        f"{len(REFUSALS)} refusals in {wine.version()} with {', '.join(levels)}; those of a tiny "
-        f"model as {', '.join(EMULATED['x86_64'])}, {seconds:.0f} s"
-    )
 
 
 class Wine:
@@ -112,9 +86,10 @@ class Wine:
     def __init__(self, dll: Path, folder: Path) -> None:
         self.wine, self.server = _wine()
         self.qemu = apt.program(("qemu-x86_64",), "qemu-user")
+        self.version = run([self.wine, "--version"], "wine --version").split()[0]
         self.program = _windows_program()
         self.folder = folder
-        (folder / BUNDLE_NAME).mkdir()
+        (folder / BUNDLE_NAME).mkdir(parents=True)
         self.library = Path(shutil.copy2(dll, folder / BUNDLE_NAME))
         self.env = {
             **{key: value for key, value in os.environ.items() if not key.startswith("ELIZA_")},
@@ -152,49 +127,9 @@ class Wine:
         except subprocess.TimeoutExpired as error:
             raise Failure(f"{TOUR.stem} in Wine takes more than {SECONDS} s") from error
 
-    def version(self) -> str:
-        return run([self.wine, "--version"], "wine --version").split()[0]
-
     def stop(self) -> None:
         if self.server is not None:
             subprocess.run([self.server, "-k"], env=self.env, capture_output=True)
-
-
-def check_macos(dylib: Path) -> str:
-    """Reads a dylib, which nothing here can run: exports, install name, the oldest macOS, that it
-    needs nothing but the system's own library, and that it imports no network and no processes.
-
-    Returns a line that says so. Raises Failure for anything else than expected.
-    """
-    _check_file(dylib)
-    images = _read(dylib)
-    if len(images) != 1 or images[0]["format"] != "Mach-O":
-        raise Failure(f"{dylib} is not a library for one architecture of macOS")
-    (image,) = images
-    for what, found, expected in (
-        ("oldest system", image["oldest_system"], f"macOS {OLDEST_MACOS}"),
-        ("install name", image["name"], "@rpath/libelizainference.dylib"),
-        ("needed libraries", image["libraries"], [SYSTEM_LIBRARY]),
-    ):
-        if found != expected:
-            raise Failure(f"{dylib}: {what}: {found} instead of {expected}")
-    return (
-        f"{dylib.name}: {dylib.stat().st_size / 1e6:.1f} MB, {image['machine']}, for "
-        f"macOS {OLDEST_MACOS} and later, {len(image['exports'])} exports, needs {SYSTEM_LIBRARY} "
-        f"alone; never run"
-    )
-
-
-def _check_file(library: Path) -> None:
-    command = [CHECKOUT / "scripts" / "abi-check", "--no-compiler", library]
-    run(command, f"abi-check {library.name}")
-
-
-def _read(library: Path) -> list[dict[str, Any]]:
-    env = {**os.environ, "PYTHONPATH": python_path()}
-    command = [environment(TEST) / "python", "-c", _READ, library]
-    images: list[dict[str, Any]] = json.loads(run(command, f"reading {library}", env))
-    return images
 
 
 def _wine() -> tuple[str, str | None]:
