@@ -13,6 +13,7 @@ from lib.console import Failure, run
 from lib.levels import LEVELS
 from lib.models import given_models
 from lib.wheel_checks import isolation
+from lib.wheel_checks.drivers import make_bundle
 from lib.wheel_checks.wheel import Wheel, fail_with
 
 PROMPT = "The capital of France is"
@@ -68,10 +69,7 @@ def check_installed(wheel: Wheel, installed: Installed) -> None:
     facts = json.loads(installed.run("eliza-ctypes info", command, "info", "--json"))
     if facts["cpu"] not in [f"CPU level {level}" for level in LEVELS[wheel.machine]]:
         problems.append(f"`eliza-ctypes info` says that it computes with {facts['cpu']!r}")
-    bundle = installed.home / "bundle"
-    (bundle / "text").mkdir(parents=True)
-    model = fetch("smollm2")
-    (bundle / "text" / model.name).symlink_to(model)
+    bundle = make_bundle(installed.home / "bundle", fetch("smollm2"))
     generate = [command, "generate", bundle, PROMPT, "--max-tokens", 8, "--temperature", 0]
     text = installed.run("eliza-ctypes generate", *generate)
     if not text.removeprefix(PROMPT).startswith(ANSWER):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import subprocess
@@ -12,24 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib import apt, cache
+from lib import apt
 from lib.assets import fetch
-from lib.building import CHECKOUT
-from lib.console import Failure, run, say
+from lib.console import Failure, say
 from lib.levels import EMULATED, TOO_OLD
 from lib.models import tiny_models
+from lib.wheel_checks.drivers import compile_driver, drive, make_bundle
 from lib.wheel_checks.wheel import Wheel, fail_with
 from lib.wheels import TARGETS
-from lib.zig import compiler
 
-SOURCE = CHECKOUT / "tests" / "tools" / "abi_decode.c"
 # Where Debian's cross packages put the system libraries of another processor.
 SYSTEM_LIBRARIES = {
     "aarch64": Path("/usr/aarch64-linux-gnu"),
     "x86_64": Path("/usr/x86_64-linux-gnu"),
 }
 PACKAGES = {"aarch64": "libc6-arm64-cross", "x86_64": "libc6-amd64-cross"}
-SECONDS = 900
 
 
 @dataclass(frozen=True)
@@ -61,36 +57,20 @@ class Emulator:
         self.wheel = wheel
         self.library = wheel.library
         self.emulator = _emulator(wheel.machine)
-        self.driver = _driver(wheel.machine)
+        self.driver = compile_driver("abi_decode", TARGETS[wheel.machine], "-lpthread", "-ldl")
         self.folder = folder
 
     def bundle(self, gguf: Path) -> Path:
-        bundle = self.folder / gguf.stem
-        (bundle / "text").mkdir(parents=True)
-        (bundle / "text" / gguf.name).symlink_to(gguf)
-        return bundle
+        return make_bundle(self.folder / gguf.stem, gguf)
 
     def run(
         self, cpu: str, bundle: Path, *arguments: object, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        command = [self.emulator, "-cpu", cpu, self.driver, self.library, bundle, *arguments]
-        # Without a developer's settings.
-        env = {name: value for name, value in os.environ.items() if not name.startswith("ELIZA_")}
-        env.update(variables, ELIZA_LLM_THREADS="2")
+        variables["ELIZA_LLM_THREADS"] = "2"
         if self.wheel.machine != platform.machine():
-            env["QEMU_LD_PREFIX"] = str(SYSTEM_LIBRARIES[self.wheel.machine])
-        try:
-            return subprocess.run(
-                [str(part) for part in command],
-                env=env,
-                text=True,
-                errors="replace",
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            raise Failure(f"on {cpu}: no end after {SECONDS} s") from None
+            variables["QEMU_LD_PREFIX"] = str(SYSTEM_LIBRARIES[self.wheel.machine])
+        emulated = [self.driver, self.library, bundle, *arguments]
+        return drive([self.emulator, "-cpu", cpu, *emulated], variables)
 
 
 def check_processors(wheel: Wheel, folder: Path) -> None:
@@ -147,16 +127,3 @@ def _emulator(machine: str) -> str:
         if not libraries.is_dir():
             raise Failure(f"{libraries} is missing (on Debian: {package})")
     return found
-
-
-def _driver(machine: str) -> Path:
-    """tests/tools/abi_decode.c, compiled for that processor and the oldest glibc."""
-    header = CHECKOUT / "cpp" / "include"
-    contents = [path.read_text() for path in (SOURCE, header / "eliza-inference-ffi.h")]
-    compile_ = [compiler(TARGETS[machine]), "-O2", "-I", header, SOURCE, "-lpthread", "-ldl"]
-
-    def make(entry: Path) -> None:
-        run([*compile_, "-o", entry / SOURCE.stem], "zig cc")
-
-    entry = cache.root() / "programs" / f"{SOURCE.stem}-{cache.key(*compile_, *contents)}"
-    return cache.make_once(entry, make) / SOURCE.stem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,16 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lib import apt, cache
+from lib import apt
 from lib.assets import fetch
-from lib.building import CHECKOUT
 from lib.console import Failure, run, say
 from lib.levels import EMULATED, TOO_OLD, VARIABLE, levels_offered
 from lib.models import tiny_models
+from lib.wheel_checks.drivers import compile_driver, drive, make_bundle
 from lib.wheel_checks.wheel import Wheel
-from lib.zig import WINDOWS, compiler
+from lib.zig import WINDOWS
 
-TOUR = CHECKOUT / "tests" / "tools" / "abi_tour.c"
+TOUR = "abi_tour"
 # What the program must print of SmolLM2, whose tokens are those of Linux.
 EXPECTED: dict[str, Any] = {
     "version": "8",
@@ -47,7 +46,6 @@ REFUSALS = {
 }
 # Neither a code page nor the system's file names' usual characters hold both of these.
 BUNDLE_NAME = "B\u00fcndel \u6a21\u578b"
-SECONDS = 600
 _WINESERVERS = ("wineserver", "/usr/lib/wine/wineserver", "/usr/lib/wine/wineserver64")
 
 
@@ -87,12 +85,11 @@ class Wine:
         self.wine, self.server = _wine()
         self.qemu = apt.program(("qemu-x86_64",), "qemu-user")
         self.version = run([self.wine, "--version"], "wine --version").split()[0]
-        self.program = _windows_program()
+        self.program = compile_driver(TOUR, WINDOWS, "-lshell32")
         self.folder = folder
         (folder / BUNDLE_NAME).mkdir(parents=True)
         self.library = Path(shutil.copy2(dll, folder / BUNDLE_NAME))
         self.env = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("ELIZA_")},
             "WINEPREFIX": str(folder / "prefix"),
             "WINEDEBUG": "-all",
             "WINEDLLOVERRIDES": "mscoree,mshtml=",  # it would offer to download them
@@ -100,36 +97,22 @@ class Wine:
         }
 
     def bundle(self, name: str, model: Path) -> Path:
-        bundle = self.folder / name
-        (bundle / "text").mkdir(parents=True)
-        (bundle / "text" / "model.gguf").symlink_to(model)
-        return bundle
+        return make_bundle(self.folder / name, model)
 
     def tour(
         self, bundle: Path, variables: Mapping[str, str] | None = None, cpu: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         arguments = [_windows_path(path) for path in (self.library, bundle, bundle)]
-        command = [self.wine, str(self.program), *arguments]
+        command = [self.wine, self.program, *arguments]
         env = {**self.env, **(variables or {})}
         if cpu is not None:
             command = [self.qemu, "-cpu", cpu, *command]
             env["WINELOADERNOEXEC"] = "1"  # or it would start itself anew, outside the emulator
-        try:
-            return subprocess.run(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Failure(f"{TOUR.stem} in Wine takes more than {SECONDS} s") from error
+        return drive(command, env)
 
     def stop(self) -> None:
         if self.server is not None:
-            subprocess.run([self.server, "-k"], env=self.env, capture_output=True)
+            drive([self.server, "-k"], self.env)
 
 
 def _wine() -> tuple[str, str | None]:
@@ -139,21 +122,6 @@ def _wine() -> tuple[str, str | None]:
     return wine, next(filter(None, map(shutil.which, _WINESERVERS)), None)
 
 
-def _windows_program() -> Path:
-    """The C program that drives the library, compiled once for each version of its source."""
-    cc = compiler(WINDOWS)
-    include = CHECKOUT / "cpp" / "include"
-    header = include / "eliza-inference-ffi.h"
-
-    def make(entry: Path) -> None:
-        options = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{include}"]
-        command = [cc, *options, TOUR, "-o", entry / "abi_tour.exe", "-lshell32"]
-        run(command, f"compiling {TOUR.name}")
-
-    key = cache.key(TOUR.read_text(), header.read_text(), cc)
-    return cache.make_once(cache.root() / "programs" / f"windows-{key}", make) / "abi_tour.exe"
-
-
 def _windows_path(path: Path) -> str:
     return f"Z:{path}".replace("/", "\\")
 
@@ -161,7 +129,7 @@ def _windows_path(path: Path) -> str:
 def _compare(
     done: subprocess.CompletedProcess[str], level: str, expected: Mapping[str, object]
 ) -> None:
-    what = f"{TOUR.stem} in Wine, CPU level {level}"
+    what = f"{TOUR} in Wine, CPU level {level}"
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()
         raise Failure(f"{what}: exit status {done.returncode}\n{output}")
@@ -184,6 +152,6 @@ def _refused(done: subprocess.CompletedProcess[str], cpu: str) -> None:
     if done.returncode != 1 or "this build's lowest CPU level" not in done.stderr:
         said = (done.stderr or done.stdout).strip()
         raise Failure(
-            f"{TOUR.stem} in Wine on {cpu}, which is too old: exit status {done.returncode} "
+            f"{TOUR} in Wine on {cpu}, which is too old: exit status {done.returncode} "
             f"instead of an error\n{said}"
         )
