@@ -22,6 +22,7 @@ from lib.measuring import (
     abi_decode,
     build_for_measuring,
     import_ms,
+    llama_cpp_program,
     python_tool,
     threads,
 )
@@ -49,9 +50,10 @@ def run(rounds: int) -> Report:
     made = build_for_measuring()
     gguf = fetch("smollm2")
     smollm2 = bundle(gguf, made)
+    program = llama_cpp_program(made, "llama-bench")
     measured = Measurements(rounds)
     for _ in measured:
-        theirs = llama_bench(made, gguf)
+        theirs = llama_bench(program, gguf)
         greedy = speed(made, smollm2, GREEDY)
         python = python_tool(made, "python_decode.py", smollm2, N_GEN, RUNS)[-1]
         sampled = speed(made, smollm2, SAMPLED)
@@ -85,11 +87,11 @@ def run(rounds: int) -> Report:
     return measured.report(made)
 
 
-def llama_bench(made: Build, gguf: Path) -> dict[str, float]:
-    command = [made.program("llama-bench"), "-m", gguf, "-t", threads()]
+def llama_bench(program: Path, gguf: Path) -> dict[str, float]:
+    command: list[object] = [program, "-m", gguf, "-t", threads()]
     command += ["-p", N_PROMPT, "-n", N_GEN, "-r", "1", "-o", "json"]
     command += ["-fa", "auto", "-b", "512", "-ctk", "f16", "-ctv", "f16", "-ngl", "0"]
-    results = json.loads(run_command(command, "llama-bench"))
+    results = json.loads(run_command(command, program.name))
     return {"decode" if r["n_gen"] else "prefill": r["avg_ts"] for r in results}
 
 

@@ -17,7 +17,13 @@ from lib.building import Build
 from lib.bundles import bundle
 from lib.console import run as run_command
 from lib.console import say
-from lib.measuring import Measurements, Report, abi_decode, build_for_measuring
+from lib.measuring import (
+    Measurements,
+    Report,
+    abi_decode,
+    build_for_measuring,
+    llama_cpp_program,
+)
 from lib.pictures import Bars
 from lib.wheels import build_wheel, unpack_library
 
@@ -72,9 +78,9 @@ def quantized(made: Build, kind: str) -> Path:
     gguf = fetch("smollm2")
     if kind == "Q4_1":
         return gguf
-    program = made.program("llama-quantize")
 
     def make(entry: Path) -> None:
+        program = llama_cpp_program(made, "llama-quantize")
         say(f"making {kind} of {gguf.name}")
         command = [program, "--allow-requantize", gguf, entry / f"SmolLM2-135M-{kind}.gguf", kind]
         run_command(command, program.name)

@@ -37,6 +37,11 @@ def build_for_measuring(*options: str, folder: str = "release") -> Build:
     return build(["-DELIZA_BUILD_TOOLS=ON", *options], CHECKOUT / "build" / folder)
 
 
+def llama_cpp_program(made: Build, name: str) -> Path:
+    """A program of llama.cpp itself, of the same build; nothing but benchmarks compiles it."""
+    return build([], made.directory, target=name).program(name)
+
+
 def threads() -> int:
     return os.cpu_count() or 1
 
