@@ -1,13 +1,17 @@
 """The wheel's library against one compiled for this machine alone: the same source, SmolLM2 in four
 types of weights, made from the demo model by llama.cpp's quantizer.
 
-The rounds take turns at which library goes first; each ratio is the median of the rounds' ratios.
-Loading is the time of dlopen and of the first context, which chooses the CPU level.
+Two processes, one with each library, take turns many times in a round, for a fraction of a second
+each and first the one, then the other: so whatever else slows the machine slows both. Each ratio is
+the median of all turns' ratios. Loading is the time of dlopen and of the first context, which
+chooses the CPU level.
 """
 
 from __future__ import annotations
 
+import contextlib
 import platform
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -15,8 +19,8 @@ from lib import cache
 from lib.assets import fetch
 from lib.building import Build
 from lib.bundles import bundle
+from lib.console import Failure, say
 from lib.console import run as run_command
-from lib.console import say
 from lib.measuring import (
     Measurements,
     Report,
@@ -27,8 +31,8 @@ from lib.measuring import (
 from lib.pictures import Bars
 from lib.wheels import build_wheel, unpack_library
 
-N_PROMPT, N_GEN, RUNS = 512, 128, "2"  # of the runs the last one counts
-GREEDY = ("0", "0", "0")
+N_PROMPT, N_GEN = 256, 32
+TURNS = 4  # in a round
 TYPES = ("Q4_1", "Q8_0", "Q4_K_M", "BF16")
 
 TITLE = "The wheel's library and a native one: SmolLM2 135M"
@@ -54,15 +58,21 @@ def run(rounds: int) -> Report:
 def compare(native: Build, wheel: Path, portable: Path, rounds: int) -> Report:
     bundles = {kind: bundle(quantized(native, kind), native) for kind in TYPES}
     measured = Measurements(rounds)
-    for number in measured:
-        sides = (native.library, portable) if number % 2 else (portable, native.library)
-        for kind, model in bundles.items():
-            speeds = {side: speed(native, side, model) for side in sides}
-            ours, theirs = speeds[portable], speeds[native.library]
-            for what in ("decode", "prefill"):
-                name = f"{what}_{kind.lower()}"
-                measured.ratio(**{name: ours[what] / theirs[what]})
-                measured.figure(**{f"{name}_tps": ours[what]})
+    sides = (portable, native.library)
+    with contextlib.ExitStack() as stack:
+        pairs = {
+            kind: [stack.enter_context(Paced(native, side, model)) for side in sides]
+            for kind, model in bundles.items()
+        }
+        for _ in measured:
+            for kind, (ours, theirs) in pairs.items():
+                for turn in range(TURNS):
+                    order = (ours, theirs) if turn % 2 else (theirs, ours)
+                    for what in ("decode", "prefill"):
+                        speeds = {side: getattr(side, what)() for side in order}
+                        name = f"{what}_{kind.lower()}"
+                        measured.ratio(**{name: speeds[ours] / speeds[theirs]})
+                        measured.figure(**{f"{name}_tps": speeds[ours]})
     say("loading")
     for _ in range(max(rounds, 9)):
         for name, library in (("", portable), ("native_", native.library)):
@@ -90,7 +100,34 @@ def quantized(made: Build, kind: str) -> Path:
     return cache.make_once(cache.root() / "quantized" / name, make) / f"SmolLM2-135M-{kind}.gguf"
 
 
-def speed(tools: Build, library: Path, model: Path) -> dict[str, float]:
-    arguments = ("speed", N_PROMPT, N_GEN, RUNS, *GREEDY)
-    values = abi_decode(tools, model, *arguments, library=library)
-    return {what: values[what][-1] for what in ("decode", "prefill")}
+class Paced:
+    """A process with that library and model, which computes when it is asked: tokens per second."""
+
+    def __init__(self, tools: Build, library: Path, model: Path) -> None:
+        self.command = [str(tools.program("abi_decode")), str(library), str(model), "paced"]
+        self.command.append(str(N_PROMPT))
+
+    def __enter__(self) -> Paced:
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.decode()  # the first ones allocate
+        self.prefill()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def decode(self) -> float:
+        return N_GEN * 1e3 / self._ms(N_GEN)
+
+    def prefill(self) -> float:
+        return N_PROMPT * 1e3 / self._ms(0)
+
+    def _ms(self, n_gen: int) -> float:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(n_gen, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise Failure(f"{self.command[0]} ended")
+        return float(answer)

@@ -3,12 +3,14 @@
    abi_decode LIBRARY BUNDLE load
    abi_decode LIBRARY BUNDLE tokens N_PROMPT N_GEN
    abi_decode LIBRARY BUNDLE speed N_PROMPT N_GEN REPETITIONS TEMPERATURE TOP_K TOP_P
+   abi_decode LIBRARY BUNDLE paced N_PROMPT
    abi_decode LIBRARY BUNDLE cancel N_PROMPT REPETITIONS
    abi_decode LIBRARY BUNDLE cycles N
    abi_decode LIBRARY BUNDLE turns N WARM_UP
    abi_decode LIBRARY BUNDLE streams COUNT N_GEN
 
-   Prints one JSON object. Times are in milliseconds, speeds in tokens per second. */
+   Prints one JSON object; `paced` a number for each line that it reads. Times are in milliseconds,
+   speeds in tokens per second. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <dlfcn.h>
@@ -254,6 +256,26 @@ static void measure_speed(int n_prompt, int n_gen, int repetitions, float temper
   free(prefill_speed);
 }
 
+/* A line of standard input is a number of tokens to generate, or 0 for a prefill: so two processes
+ * can take turns. */
+static void measure_paced(int n_prompt) {
+  EliInferenceContext* context = create();
+  EliLlmStream* stream = open_stream(context, 0, 0, 0);
+  int32_t* const tokens = prompt(context, (size_t)n_prompt);
+  char line[32];
+  while (fgets(line, sizeof line, stdin)) {
+    const int n_gen = atoi(line);
+    abi.reset(stream);
+    const double start = now_ms();
+    prefill(stream, tokens, n_gen ? 1 : (size_t)n_prompt);
+    printf("%.4f\n", n_gen ? decode_ms(stream, n_gen, tokens[1]) : now_ms() - start);
+    fflush(stdout);
+  }
+  abi.close(stream);
+  abi.free_tokens(tokens);
+  abi.destroy(context);
+}
+
 struct running {
   EliLlmStream* stream;
   const int32_t* tokens;
@@ -453,6 +475,8 @@ int main(int argc, char** argv) {
   } else if (!strcmp(argv[3], "speed") && argc == 10) {
     measure_speed(atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), (float)atof(argv[7]), atoi(argv[8]),
                   (float)atof(argv[9]));
+  } else if (!strcmp(argv[3], "paced") && argc == 5) {
+    measure_paced(atoi(argv[4]));
   } else if (!strcmp(argv[3], "cancel") && argc == 6) {
     measure_cancel(atoi(argv[4]), atoi(argv[5]));
   } else if (!strcmp(argv[3], "cycles") && argc == 5) {
