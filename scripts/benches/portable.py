@@ -68,8 +68,8 @@ def compare(native: Build, wheel: Path, portable: Path, rounds: int) -> Report:
             for kind, (ours, theirs) in pairs.items():
                 for turn in range(TURNS):
                     order = (ours, theirs) if turn % 2 else (theirs, ours)
-                    for what in ("decode", "prefill"):
-                        speeds = {side: getattr(side, what)() for side in order}
+                    for what, work in (("decode", Paced.decode), ("prefill", Paced.prefill)):
+                        speeds = {side: work(side) for side in order}
                         name = f"{what}_{kind.lower()}"
                         measured.ratio(**{name: speeds[ours] / speeds[theirs]})
                         measured.figure(**{f"{name}_tps": speeds[ours]})
@@ -104,8 +104,8 @@ class Paced:
     """A process with that library and model, which computes when it is asked: tokens per second."""
 
     def __init__(self, tools: Build, library: Path, model: Path) -> None:
-        self.command = [str(tools.program("abi_decode")), str(library), str(model), "paced"]
-        self.command.append(str(N_PROMPT))
+        words = (tools.program("abi_decode"), library, model, "paced", N_PROMPT)
+        self.command = [str(word) for word in words]
 
     def __enter__(self) -> Paced:
         self.process = subprocess.Popen(

@@ -1,5 +1,5 @@
 /* Once around the C ABI, in C99 and the system's own calls alone, so that any compiler for any
-   system can make it: what scripts/lib/wheel_checks/foreign.py compiles for systems that this
+   system can make it: what scripts/lib/wheel_checks/wine.py compiles for a system that this
    machine only emulates.
 
    abi_tour LIBRARY BUNDLE FOLDER

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "support/environment.h"
-#include "support/error.h"
 
 // Written by cmake/CpuLevels.cmake: names and spaces.
 #ifndef ELIZA_CPU_LEVEL_NAMES
@@ -26,10 +25,6 @@ std::string listed(const std::vector<const Level*>& levels) {
   std::vector<std::string> names;
   for (const auto* level : levels) names.emplace_back(level->name);
   return names.empty() ? "none of them" : joined(names);
-}
-
-std::string variable_is(const std::string& value) {
-  return std::string("environment variable ") + variable + " is " + quoted(value);
 }
 
 }  // namespace
@@ -74,11 +69,13 @@ Choice choose(const std::vector<Level>& levels, Features features, const std::st
                                     [&](const auto* level) { return level->name == forced; });
     const std::string offer = "this processor offers " + listed(offered) + " of " + listed(all);
     if (found == all.end()) {
-      return {nullptr, variable_is(forced) + ", which is no level of this build; " + offer};
+      return {nullptr,
+              variable_is(variable, forced) + ", which is no level of this build; " + offer};
     }
     if (const Features lacking = (*found)->needs & ~features) {
-      return {nullptr, variable_is(forced) + ", for which processor or operating system lack " +
-                           names_of(lacking) + "; " + offer};
+      return {nullptr, variable_is(variable, forced) +
+                           ", for which processor or operating system lack " + names_of(lacking) +
+                           "; " + offer};
     }
     return {*found, ""};
   }
@@ -98,7 +95,7 @@ Choice active_level() {
   const std::string forced = environment_string(variable).value_or("");
   if (built_levels().empty()) {
     if (forced.empty()) return {};
-    return {nullptr, variable_is(forced) +
+    return {nullptr, variable_is(variable, forced) +
                          ", but this build has no levels: its kernels are for the machine that "
                          "built it; unset it"};
   }
@@ -106,8 +103,8 @@ Choice active_level() {
   auto choice = choose(built_levels(), features_of_this_machine(), forced);
   if (choice.level == nullptr) return choice;
   if (active != nullptr) {
-    return {nullptr, variable_is(forced) + ", but this process computes with " + active->name +
-                         " already; set it before the first use"};
+    return {nullptr, variable_is(variable, forced) + ", but this process computes with " +
+                         active->name + " already; set it before the first use"};
   }
   active = choice.level;
   return choice;

@@ -116,11 +116,10 @@ LlmBackendFactory* LlmBackendRegistry::select(const char* bundle_dir,
                           : !(*found)->can_serve(bundle_dir) ? "cannot serve this bundle"
                                                              : nullptr;
     if (problem == nullptr) return *found;
-    *out_error = duplicate_message("environment variable ELIZA_LLM_BACKEND is " + quoted(*wanted) +
-                                   ", which " + problem + " (bundle " + quoted(bundle_dir) +
-                                   "); unset it or name a backend that can:\n  " + in_tree_name +
-                                   " (rank 0): always available" + in_tree_remark() +
-                                   lines_of(factories, bundle_dir));
+    *out_error = duplicate_message(
+        variable_is("ELIZA_LLM_BACKEND", *wanted) + ", which " + problem + " (bundle " +
+        quoted(bundle_dir) + "); unset it or name a backend that can:\n  " + in_tree_name +
+        " (rank 0): always available" + in_tree_remark() + lines_of(factories, bundle_dir));
     return nullptr;
   }
 

@@ -10,9 +10,8 @@ namespace eliza {
 namespace {
 
 [[noreturn]] void refuse(const char* name, const std::string& value, const std::string& expected) {
-  throw Error(ELIZA_ERR_INVALID_ARG, std::string("environment variable ") + name + " is " +
-                                         quoted(value) + ": expected " + expected +
-                                         "; correct it or unset it");
+  throw Error(ELIZA_ERR_INVALID_ARG,
+              variable_is(name, value) + ": expected " + expected + "; correct it or unset it");
 }
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -47,6 +46,10 @@ std::optional<size_t> environment_choice(const char* name,
   });
   if (found == choices.end()) refuse(name, *text, "one of " + joined(choices));
   return static_cast<size_t>(found - choices.begin());
+}
+
+std::string variable_is(const std::string& name, const std::string& value) {
+  return "environment variable " + name + " is " + quoted(value);
 }
 
 bool equal_ignoring_case(const std::string& a, const std::string& b) {

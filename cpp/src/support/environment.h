@@ -18,6 +18,9 @@ std::optional<int64_t> environment_integer(const char* name, int64_t lowest, int
 // One of `choices`, compared without case; returns its index.
 std::optional<size_t> environment_choice(const char* name, const std::vector<std::string>& choices);
 
+// "environment variable NAME is 'VALUE'": how messages about one begin.
+std::string variable_is(const std::string& name, const std::string& value);
+
 // Whether two ASCII strings are equal without case.
 bool equal_ignoring_case(const std::string& a, const std::string& b);
 

@@ -21,7 +21,8 @@ def compile_driver(name: str, target: Target, *options: str) -> Path:
     """tests/tools/NAME.c for that system; once for each version of its source."""
     source = CHECKOUT / "tests" / "tools" / f"{name}.c"
     program = f"{name}.exe" if target.system == "Windows" else name
-    command = [compiler(target), "-O1", f"-I{_INCLUDE}", source, *options]
+    strict = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    command = [compiler(target), "-O1", *strict, f"-I{_INCLUDE}", source, *options]
 
     def make(entry: Path) -> None:
         run([*command, "-o", entry / program], f"compiling {source.name}")

@@ -41,8 +41,7 @@ fs::path library_path() {
   if (const auto named = environment_string(variable)) {
     const fs::path path = platform::path_of(*named);
     if (path.is_absolute()) return path;
-    refuse(std::string("environment variable ") + variable + " is " + quoted(*named) +
-           "; expected an absolute path");
+    refuse(variable_is(variable, *named) + "; expected an absolute path");
   }
   return own_directory / library_name;
 }
