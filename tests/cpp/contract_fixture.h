@@ -81,7 +81,6 @@ class ContractFixture : public ModelFixture {
   }
 
   const Runtime& runtime_;
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
 
  private:
   std::vector<std::unique_ptr<EnvironmentVariable>> variables_;

@@ -262,7 +262,6 @@ TEST_F(RewindTest, TheNextTurnMayBeginWithTheStopToken) {
 }
 
 TEST_F(RewindTest, ACancelOfAnIdleStreamTouchesNoClosedSession) {
-  const EnvironmentVariable seed("ELIZA_LLM_SEED", "1");
   Config config = {};
   config.temperature = 1.0f;
   const Stream stream = open_stream(ctx_, config);

@@ -29,10 +29,9 @@ class ModelFixture : public testing::Test {
   Context ctx_;
 };
 
-// Sampled text repeats, and streams that may draft do so whether or not it pays.
+// Streams that may draft do so whether or not it pays.
 class DraftingFixture : public ModelFixture {
  private:
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
   EnvironmentVariable always_{"ELIZA_LLM_DRAFT", "always"};
 };
 

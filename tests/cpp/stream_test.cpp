@@ -87,7 +87,6 @@ class ModelTest : public StreamTest, public testing::WithParamInterface<ModelCas
 
   Tokens prompt() const { return random_tokens(GetParam().prompt_length, 10, 250); }
 
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
   // The plain kernels give a token the same state in every batch. See AttentionTest.
   EnvironmentVariable attention_{"ELIZA_LLM_FLASH_ATTN", "off"};
 };
@@ -125,7 +124,6 @@ class AttentionTest : public StreamTest, public testing::WithParamInterface<cons
  protected:
   AttentionTest() { load("tiny-bpe.gguf"); }
 
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
   EnvironmentVariable attention_{"ELIZA_LLM_FLASH_ATTN", GetParam()};
 };
 

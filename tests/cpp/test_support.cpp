@@ -42,7 +42,10 @@ CleanEnvironment::CleanEnvironment() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    if (text.substr(0, prefix.size()) == prefix) names.emplace_back(text.substr(0, text.find('=')));
+    const std::string_view name = text.substr(0, text.find('='));
+    if (name.substr(0, prefix.size()) == prefix && name != "ELIZA_LLM_SEED") {
+      names.emplace_back(name);
+    }
   }
   for (const auto& name : names) {
     unset_.push_back(std::make_unique<EnvironmentVariable>(name, std::nullopt));

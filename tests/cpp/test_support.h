@@ -30,12 +30,14 @@ class EnvironmentVariable {
   std::optional<std::string> before_;
 };
 
-// Unsets every ELIZA_LLM_* variable while it lives, so that a test does not depend on the caller's.
+// Unsets every ELIZA_LLM_* variable while it lives, so that a test does not depend on the caller's,
+// and sets the seed, so that it does not depend on chance.
 class CleanEnvironment {
  public:
   CleanEnvironment();
 
  private:
+  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
   std::vector<std::unique_ptr<EnvironmentVariable>> unset_;
 };
 

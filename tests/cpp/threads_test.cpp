@@ -41,7 +41,6 @@ class ThreadsTest : public testing::Test {
  protected:
   CleanEnvironment environment_;
   EnvironmentVariable threads_{"ELIZA_LLM_THREADS", "2"};
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "99"};
 };
 
 Tokens prompt_of(int number) {

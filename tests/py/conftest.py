@@ -37,10 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_developer_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's ELIZA_LLM_* variables must not decide what a test sees."""
+def _fixed_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a developer's ELIZA_LLM_* variables nor chance decide what a test sees."""
     for name in [name for name in os.environ if name.startswith("ELIZA_LLM_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("ELIZA_LLM_SEED", "7")
 
 
 @pytest.fixture(scope="session")

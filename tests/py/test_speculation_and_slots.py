@@ -277,7 +277,6 @@ def test_control_tokens_are_no_text_under_a_grammar(
     tiny_bpe_bundle: Path, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a token's name, as in ``</think>``, is not what it adds to the text: nothing."""
-    monkeypatch.setenv("ELIZA_LLM_SEED", "1")
     with Context(tiny_bpe_bundle, library) as context:
         schema = {"type": "string", "minLength": 60, "maxLength": 60}
         with context.open_stream(json_schema=schema, temperature=2.0) as stream:
