@@ -38,10 +38,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _fixed_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a developer's ELIZA_LLM_* variables nor chance decide what a test sees."""
+    """No developer's ELIZA_LLM_* variable, chance or clock decides what a test sees."""
     for name in [name for name in os.environ if name.startswith("ELIZA_LLM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ELIZA_LLM_SEED", "7")
+    monkeypatch.setenv("ELIZA_LLM_DRAFT", "always")
 
 
 @pytest.fixture(scope="session")
