@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <random>
 #include <stdexcept>
 
@@ -39,16 +40,15 @@ EnvironmentVariable::~EnvironmentVariable() {
 
 CleanEnvironment::CleanEnvironment() {
   constexpr std::string_view prefix = "ELIZA_LLM_";
-  std::vector<std::string> names;
+  std::map<std::string, std::optional<std::string>> values = {{"ELIZA_LLM_SEED", "7"}};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    const std::string_view name = text.substr(0, text.find('='));
-    if (name.substr(0, prefix.size()) == prefix && name != "ELIZA_LLM_SEED") {
-      names.emplace_back(name);
+    if (text.substr(0, prefix.size()) == prefix) {
+      values.emplace(text.substr(0, text.find('=')), std::nullopt);
     }
   }
-  for (const auto& name : names) {
-    unset_.push_back(std::make_unique<EnvironmentVariable>(name, std::nullopt));
+  for (const auto& [name, value] : values) {
+    variables_.push_back(std::make_unique<EnvironmentVariable>(name, value));
   }
 }
 

@@ -37,8 +37,7 @@ class CleanEnvironment {
   CleanEnvironment();
 
  private:
-  EnvironmentVariable seed_{"ELIZA_LLM_SEED", "7"};
-  std::vector<std::unique_ptr<EnvironmentVariable>> unset_;
+  std::vector<std::unique_ptr<EnvironmentVariable>> variables_;
 };
 
 class TemporaryDirectory {

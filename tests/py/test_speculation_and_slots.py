@@ -274,7 +274,7 @@ def test_a_key_that_is_no_key_is_refused(smollm2: Context, key: str) -> None:
 
 
 def test_control_tokens_are_no_text_under_a_grammar(
-    tiny_bpe_bundle: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+    tiny_bpe_bundle: Path, library: Library
 ) -> None:
     """Such a token's name, as in ``</think>``, is not what it adds to the text: nothing."""
     with Context(tiny_bpe_bundle, library) as context:
